@@ -1,0 +1,1 @@
+//! Answer grading for mathematics.

@@ -1,0 +1,1 @@
+//! Language-model runtime on burn.

@@ -1,0 +1,3 @@
+//! The `pipeline` binary.
+
+fn main() {}
