@@ -1,1 +1,4 @@
 //! Answer grading for mathematics.
+pub mod reason;
+pub mod strict;
+pub use reason::Reason;

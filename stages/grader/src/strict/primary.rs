@@ -1,0 +1,476 @@
+//! The grammar below products: powers, brackets, functions, numbers, matrices.
+
+use super::ast::{Const, Delim, Digits, Expr, Func, MAX_DIGITS, Num, Sep, Sym, hash_name};
+use super::commands::{Cmd, Env};
+use super::field::mix;
+use super::lexer::Kind;
+use super::parser::{Parser, Res, mul};
+
+impl Parser<'_> {
+    /// A postfix expression with its exponents.
+    pub fn power(&mut self) -> Res<Expr> {
+        let mut base = self.postfix()?;
+        while self.is_char('^') {
+            self.i += 1;
+            if matches!(self.peek(), Some(Kind::Cmd(Cmd::Circ))) {
+                self.i += 1;
+                base = Expr::Degree(Box::new(base));
+                continue;
+            }
+            let braced = self.is_char('{');
+            if braced && matches!(self.at(1), Some(Kind::Cmd(Cmd::Circ))) && self.at(2) == Some(Kind::Char('}')) {
+                self.i += 3;
+                base = Expr::Degree(Box::new(base));
+                continue;
+            }
+            if self.primes() > 0 {
+                base = Expr::Opaque(hash_name(b"prime"), vec![base]);
+                continue;
+            }
+            // Ordinals: `5^{\text{th}}`, `5^\text{th}`.
+            let word_at = self.i + braced as usize;
+            if self.toks.get(word_at).is_some_and(|t| t.kind == Kind::Word)
+                && matches!(self.text(word_at), "th" | "st" | "nd" | "rd")
+            {
+                self.i = word_at + 1;
+                if braced && !self.eat('}') {
+                    return self.fail("unclosed brace");
+                }
+                continue;
+            }
+            let e = self.deeper(|p| p.exponent())?;
+            base = Expr::pow(base, e);
+        }
+        Ok(base)
+    }
+
+    fn exponent(&mut self) -> Res<Expr> {
+        if self.eat('-') {
+            return Ok(Expr::neg(self.deeper(|p| p.exponent())?));
+        }
+        if self.eat('+') {
+            return self.deeper(|p| p.exponent());
+        }
+        if let Some(Kind::Char('*')) = self.peek() {
+            self.i += 1;
+            return Ok(Expr::Sym(hash_name(b"*")));
+        }
+        self.power()
+    }
+
+    /// Counts and skips prime marks.
+    fn primes(&mut self) -> usize {
+        let start = self.i;
+        let braced = self.is_char('{')
+            && matches!(self.at(1), Some(Kind::Cmd(Cmd::Prime)) | Some(Kind::Char('\'')));
+        self.i += braced as usize;
+        while matches!(self.peek(), Some(Kind::Cmd(Cmd::Prime)) | Some(Kind::Char('\''))) {
+            self.i += 1;
+        }
+        let n = self.i - start - braced as usize;
+        if braced && !self.eat('}') {
+            self.i = start;
+            return 0;
+        }
+        n
+    }
+
+    fn postfix(&mut self) -> Res<Expr> {
+        let mut e = self.deeper(|p| p.primary())?;
+        loop {
+            match self.peek() {
+                Some(Kind::Char('!')) => {
+                    self.i += 1;
+                    e = Expr::Func(Func::Factorial, vec![e]);
+                }
+                Some(Kind::Char('%')) => {
+                    self.i += 1;
+                    e = Expr::Percent(Box::new(e));
+                }
+                Some(Kind::Char('\'')) | Some(Kind::Cmd(Cmd::Prime)) => {
+                    self.i += 1;
+                    e = Expr::Opaque(hash_name(b"prime"), vec![e]);
+                }
+                Some(Kind::Cmd(Cmd::Circ)) => {
+                    self.i += 1;
+                    e = Expr::Degree(Box::new(e));
+                }
+                Some(Kind::Char('_')) => {
+                    let h = self.subscript()?;
+                    e = match e {
+                        Expr::Sym(s) => Expr::Sym(mix(s ^ h) | 1 << 63),
+                        e => Expr::Opaque(h, vec![e]),
+                    };
+                }
+                _ => return Ok(e),
+            }
+        }
+    }
+
+    /// A hash of the subscript's tokens, brackets and spaces apart.
+    fn subscript(&mut self) -> Res<Sym> {
+        self.i += 1;
+        let mut h = hash_name(b"_");
+        let end = self.group_end()?;
+        while self.i < end {
+            if !matches!(self.toks[self.i].kind, Kind::Char('{' | '}' | '(' | ')')) {
+                h = mix(h ^ hash_name(self.text(self.i).as_bytes()));
+            }
+            self.i += 1;
+        }
+        Ok(h)
+    }
+
+    /// The token after the group or single token that starts here.
+    fn group_end(&self) -> Res<usize> {
+        if !self.is_char('{') {
+            return if self.i < self.toks.len() { Ok(self.i + 1) } else { self.fail("nothing after '_'") };
+        }
+        let mut open = 0usize;
+        for (k, t) in self.toks.iter().enumerate().skip(self.i) {
+            match t.kind {
+                Kind::Char('{') => open += 1,
+                Kind::Char('}') => {
+                    open -= 1;
+                    if open == 0 {
+                        return Ok(k + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.fail("unclosed brace")
+    }
+
+    pub fn primary(&mut self) -> Res<Expr> {
+        let Some(kind) = self.peek() else { return self.fail("something is missing at the end") };
+        match kind {
+            Kind::Num => self.number(),
+            Kind::Letter(c, _) => {
+                self.i += 1;
+                self.letter(c)
+            }
+            Kind::Word => {
+                let e = Expr::Word(self.text(self.i).to_lowercase().into());
+                self.i += 1;
+                self.symbols += 1;
+                Ok(e)
+            }
+            Kind::Char('(') => self.bracket(Delim::Paren),
+            Kind::Char('[') => self.bracket(Delim::Square),
+            Kind::Char('{') => self.brace(),
+            Kind::Char('|') | Kind::Cmd(Cmd::Mid) => {
+                self.i += 1;
+                self.absolute(Kind::Char('|'))
+            }
+            Kind::Cmd(Cmd::Norm) => {
+                self.i += 1;
+                self.absolute(Kind::Cmd(Cmd::Norm))
+            }
+            Kind::Char('<') => {
+                self.i += 1;
+                self.angles += 1;
+                let r = self.list();
+                self.angles -= 1;
+                let (_, items) = r?;
+                if !self.eat('>') {
+                    return self.fail("unclosed '<'");
+                }
+                Ok(Expr::Group(Delim::Angle, Delim::Angle, items))
+            }
+            Kind::Cmd(cmd) => {
+                self.i += 1;
+                self.command(cmd)
+            }
+            _ => self.fail("unexpected token"),
+        }
+    }
+
+    /// A letter: a constant, a function applied (`f(x)`), or a variable.
+    fn letter(&mut self, c: u64) -> Res<Expr> {
+        let subscripted = self.is_char('_');
+        match c as u8 {
+            b'e' if !subscripted => return Ok(Expr::Const(Const::E)),
+            b'i' if !subscripted => return Ok(Expr::Const(Const::I)),
+            b'f' | b'g' | b'h' if self.is_char('(') && !self.toks[self.i].space => {
+                self.symbols += 1;
+                let arg = self.bracket(Delim::Paren)?;
+                return Ok(Expr::Opaque(mix(c), vec![arg]));
+            }
+            _ => {}
+        }
+        self.symbols += 1;
+        Ok(Expr::Sym(c))
+    }
+
+    /// `( … )`, `[ … ]` and half-open mixtures of both.
+    pub fn bracket(&mut self, open: Delim) -> Res<Expr> {
+        self.i += 1;
+        let (bars, angles, builder) = (self.bars, self.angles, self.builder);
+        (self.bars, self.angles, self.builder) = (0, 0, false);
+        let (sep, mut items) = self.list()?;
+        (self.bars, self.angles, self.builder) = (bars, angles, builder);
+        let close = match self.peek() {
+            Some(Kind::Char(')')) => Delim::Paren,
+            Some(Kind::Char(']')) => Delim::Square,
+            _ => return self.fail("unclosed bracket"),
+        };
+        self.i += 1;
+        if items.len() == 1 && open == close {
+            return Ok(items.remove(0));
+        }
+        if items.is_empty() {
+            return self.fail("empty brackets");
+        }
+        if sep != Sep::Comma {
+            return Ok(Expr::List(sep, items));
+        }
+        Ok(Expr::Group(open, close, items))
+    }
+
+    /// `{ … }`: a group, or a set when it holds a list.
+    fn brace(&mut self) -> Res<Expr> {
+        self.i += 1;
+        let (bars, angles, builder) = (self.bars, self.angles, self.builder);
+        (self.bars, self.angles, self.builder) = (0, 0, false);
+        let (_, mut items) = self.list()?;
+        (self.bars, self.angles, self.builder) = (bars, angles, builder);
+        if !self.eat('}') {
+            return self.fail("unclosed brace");
+        }
+        Ok(match items.len() {
+            0 => Expr::Const(Const::Empty),
+            1 => {
+                let e = items.remove(0);
+                // `{3121}_4`
+                match &e {
+                    Expr::Num(n) if self.is_char('_') && !n.decimal => {
+                        let text = self.num_text(n);
+                        return self.based(text);
+                    }
+                    _ => e,
+                }
+            }
+            _ => Expr::Group(Delim::Brace, Delim::Brace, items),
+        })
+    }
+
+    fn num_text(&self, n: &Num) -> String {
+        match &n.digits {
+            Digits::Small(v) => v.to_string(),
+            Digits::Big(s) => s.to_string(),
+        }
+    }
+
+    fn absolute(&mut self, close: Kind) -> Res<Expr> {
+        self.bars += 1;
+        let r = self.deeper(|p| p.sum());
+        self.bars -= 1;
+        let e = r?;
+        if self.peek() != Some(close) && !(close == Kind::Char('|') && self.peek() == Some(Kind::Cmd(Cmd::Mid))) {
+            return self.fail("unclosed bar");
+        }
+        self.i += 1;
+        Ok(Expr::Func(if matches!(e, Expr::Matrix(..)) { Func::Det } else { Func::Abs }, vec![e]))
+    }
+
+    /// What stands between an opening command and its closing one.
+    fn enclosed(&mut self, close: Cmd) -> Res<Vec<Expr>> {
+        let (bars, angles, builder) = (self.bars, self.angles, self.builder);
+        (self.bars, self.angles, self.builder) = (0, 0, false);
+        let (_, items) = self.list()?;
+        (self.bars, self.angles, self.builder) = (bars, angles, builder);
+        if !self.eat_cmd(close) {
+            return self.fail("unclosed bracket");
+        }
+        Ok(items)
+    }
+
+    fn command(&mut self, cmd: Cmd) -> Res<Expr> {
+        match cmd {
+            Cmd::Func(f) => self.function(f),
+            Cmd::Const(c) => Ok(Expr::Const(c)),
+            Cmd::Symbol(h) => {
+                self.symbols += 1;
+                Ok(Expr::Sym(h))
+            }
+            Cmd::Frac => {
+                let (n, d) = self.two_arguments()?;
+                Ok(Expr::div(n, d))
+            }
+            Cmd::Binom => {
+                let (n, k) = self.two_arguments()?;
+                Ok(Expr::Func(Func::Binom, vec![n, k]))
+            }
+            Cmd::Sqrt => {
+                if self.is_char('[') {
+                    self.i += 1;
+                    let (_, mut items) = self.list()?;
+                    if !self.eat(']') || items.len() != 1 {
+                        return self.fail("bad root index");
+                    }
+                    let index = items.remove(0);
+                    let x = self.root_argument()?;
+                    return Ok(Expr::Func(Func::Root, vec![index, x]));
+                }
+                let x = self.root_argument()?;
+                Ok(Expr::Func(Func::Sqrt, vec![x]))
+            }
+            Cmd::Cbrt => {
+                let x = self.root_argument()?;
+                Ok(Expr::Func(Func::Root, vec![Expr::int(3), x]))
+            }
+            Cmd::SetOpen => self.set(),
+            Cmd::AngleOpen => {
+                let items = self.enclosed(Cmd::AngleClose)?;
+                Ok(Expr::Group(Delim::Angle, Delim::Angle, items))
+            }
+            Cmd::FloorOpen | Cmd::CeilOpen => {
+                let (close, f) = if cmd == Cmd::FloorOpen {
+                    (Cmd::FloorClose, Func::Floor)
+                } else {
+                    (Cmd::CeilClose, Func::Ceil)
+                };
+                let items = self.enclosed(close)?;
+                if items.len() != 1 {
+                    return self.fail("one value expected");
+                }
+                Ok(Expr::Func(f, items))
+            }
+            Cmd::Dots => Ok(Expr::Opaque(hash_name(b"dots"), vec![])),
+            Cmd::Begin(env) => self.environment(env),
+            Cmd::Repeat(h) | Cmd::Accent(h) => {
+                let x = self.argument()?;
+                self.symbols += 1;
+                Ok(match x {
+                    Expr::Sym(s) => Expr::Sym(mix(s ^ h) | 1 << 63),
+                    x => Expr::Opaque(h, vec![x]),
+                })
+            }
+            Cmd::Big(h) => self.big(h),
+            Cmd::Circ => Ok(Expr::Degree(Box::new(Expr::int(1)))),
+            _ => {
+                self.i -= 1;
+                self.fail("unexpected token")
+            }
+        }
+    }
+
+    /// `\{ … \}`, with `|`, `\mid` or `:` as a set builder.
+    fn set(&mut self) -> Res<Expr> {
+        let (bars, angles, builder) = (self.bars, self.angles, self.builder);
+        (self.bars, self.angles, self.builder) = (0, 0, self.has_builder_bar());
+        let (_, mut items) = self.list()?;
+        let bar = self.builder
+            && matches!(self.peek(), Some(Kind::Char('|' | ':')) | Some(Kind::Cmd(Cmd::Mid)));
+        self.builder = false;
+        let result = if bar {
+            self.i += 1;
+            let (sep, mut conditions) = self.list()?;
+            let var = if items.len() == 1 { items.remove(0) } else { Expr::Group(Delim::Paren, Delim::Paren, items) };
+            let condition = match conditions.len() {
+                0 => return self.fail("no condition"),
+                1 => conditions.remove(0),
+                _ => Expr::List(sep, conditions),
+            };
+            Expr::SetBuilder(Box::new((var, condition)))
+        } else if items.is_empty() {
+            Expr::Const(Const::Empty)
+        } else {
+            Expr::Group(Delim::Brace, Delim::Brace, items)
+        };
+        (self.bars, self.angles, self.builder) = (bars, angles, builder);
+        if !self.eat_cmd(Cmd::SetClose) {
+            return self.fail("unclosed set");
+        }
+        Ok(result)
+    }
+
+    /// Whether a single bar or a colon stands inside the set that begins here.
+    fn has_builder_bar(&self) -> bool {
+        let mut bars = 0;
+        let mut depth = 0;
+        for t in &self.toks[self.i..] {
+            match t.kind {
+                Kind::Cmd(Cmd::SetClose) if depth == 0 => break,
+                Kind::Cmd(Cmd::SetClose) => depth -= 1,
+                Kind::Cmd(Cmd::SetOpen) => depth += 1,
+                Kind::Cmd(Cmd::Mid) | Kind::Char(':') if depth == 0 => return true,
+                Kind::Char('|') if depth == 0 => bars += 1,
+                _ => {}
+            }
+        }
+        bars % 2 == 1
+    }
+
+    /// Rows and columns up to `\end`.
+    fn environment(&mut self, env: Env) -> Res<Expr> {
+        let mut rows: Vec<Vec<Expr>> = vec![vec![]];
+        loop {
+            let (sep, mut items) = self.list()?;
+            let cell = match items.len() {
+                0 => None,
+                1 => Some(items.remove(0)),
+                _ => Some(Expr::List(sep, items)),
+            };
+            let next = self.peek();
+            if let Some(c) = cell {
+                if let Some(row) = rows.last_mut() {
+                    row.push(c);
+                }
+            }
+            self.i += 1;
+            match next {
+                Some(Kind::Char('&')) => {}
+                Some(Kind::Row) => rows.push(vec![]),
+                Some(Kind::Cmd(Cmd::End)) => break,
+                _ => {
+                    self.i -= 1;
+                    return self.fail("unclosed environment");
+                }
+            }
+        }
+        rows.retain(|r| !r.is_empty());
+        if rows.is_empty() {
+            return self.fail("empty matrix");
+        }
+        let columns = rows[0].len();
+        if env == Env::Rows {
+            let mut items: Vec<Expr> = rows.into_iter().map(mul).collect();
+            return Ok(if items.len() == 1 { items.remove(0) } else { Expr::List(Sep::Comma, items) });
+        }
+        if rows.iter().any(|r| r.len() != columns) {
+            return self.fail("ragged matrix");
+        }
+        let m = Expr::Matrix(columns, rows.into_iter().flatten().collect());
+        Ok(if env == Env::Det { Expr::Func(Func::Det, vec![m]) } else { m })
+    }
+
+    /// A literal's value.
+    pub fn literal(&self, text: &str) -> Res<Num> {
+        let (mantissa, exp) = match text.find(['e', 'E']) {
+            Some(k) => (&text[..k], text[k + 1..].parse::<i32>().unwrap_or(0)),
+            None => (text, 0),
+        };
+        let decimal = mantissa.contains('.') || mantissa.len() < text.len();
+        let point = mantissa.find('.');
+        let fraction = point.map_or(0, |p| mantissa[p + 1..].bytes().filter(u8::is_ascii_digit).count());
+        let digits = mantissa.bytes().filter(u8::is_ascii_digit);
+        let exp10 = exp - fraction as i32;
+        if mantissa.len() <= 19 {
+            let v = digits.fold(0u64, |v, d| v * 10 + (d - b'0') as u64);
+            return Ok(Num { digits: Digits::Small(v), exp10, decimal });
+        }
+        let all: String = digits.map(char::from).collect();
+        let trimmed = all.trim_start_matches('0');
+        if trimmed.len() > MAX_DIGITS {
+            return self.fail("number too long");
+        }
+        let digits = match trimmed.parse::<u64>() {
+            Ok(v) if trimmed.len() <= 19 => Digits::Small(v),
+            _ if trimmed.is_empty() => Digits::Small(0),
+            _ => Digits::Big(trimmed.into()),
+        };
+        Ok(Num { digits, exp10, decimal })
+    }
+}
