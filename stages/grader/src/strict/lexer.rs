@@ -136,6 +136,9 @@ pub(crate) fn lex(text: &str, commas: bool) -> Result<Vec<Token>, ParseError> {
             }
         }
     }
+    if !text_until.is_empty() {
+        return Err(ParseError { at: text.len(), what: "unclosed brace" });
+    }
     Ok(lx.out)
 }
 

@@ -1,16 +1,26 @@
 //! Strict mode: mathematical equality of two short answers, as a careful person would judge it.
 
 #![allow(missing_docs)]
+mod arith;
 mod ast;
 mod commands;
 mod exact;
 mod field;
 mod fingerprint;
 mod functions;
+mod identity;
+mod judge;
 mod lexer;
+mod lists;
+mod matrix;
 mod norm;
+mod numeric;
+mod numeric_func;
 mod parser;
 mod primary;
+mod relations;
+mod sets;
+mod text;
 mod unit;
 mod words;
 
@@ -31,22 +41,103 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
     if pred == gold {
         return v(true, Reason::Exact);
     }
-    let (p, g) = (parse(pred), parse(gold));
+    if pred.trim().is_empty() || gold.trim().is_empty() {
+        return v(false, Reason::None);
+    }
+    if pred.len() > MAX_BYTES || gold.len() > MAX_BYTES {
+        return v(squeezed(pred) == squeezed(gold), Reason::Budget);
+    }
+    if let Some(equal) = letters(pred, gold) {
+        return v(equal, Reason::Choice);
+    }
+    let (pt, gt) = (norm::prepare(pred), norm::prepare(gold));
+    let (p, g) = (parse(&pt, true), parse(&gt, true));
+    let (Ok(p), Ok(g)) = (&p, &g) else {
+        return v(squeezed(pred) == squeezed(gold), Reason::Unparsable);
+    };
+    let mut verdict = judge(p, g);
+    if !verdict.equal {
+        // `1,234` may also be two numbers.
+        let other = |t: &str| if grouped(t) { parse(t, false).ok() } else { None };
+        let (p2, g2) = (other(&pt), other(&gt));
+        for (x, y) in [(&p2, Some(g)), (&p2, g2.as_ref())] {
+            if let (Some(x), Some(y)) = (x, y) {
+                if judge(x, y).equal {
+                    verdict = judge(x, y);
+                }
+            }
+        }
+        if let Some(y) = &g2 {
+            if !verdict.equal && judge(p, y).equal {
+                verdict = judge(p, y);
+            }
+        }
+    }
+    verdict
+}
+
+/// Longest answer read.
+const MAX_BYTES: usize = 10_000;
+
+fn judge(p: &ast::Expr, g: &ast::Expr) -> StrictVerdict {
+    let mut j = judge::Judge::new();
+    let mut equal = j.same(p, g);
+    if !equal && let Some((p, g)) = imaginary_j(p, g) {
+        equal = j.same(&p, &g);
+    }
+    let reason = if !equal && j.work.spent { Reason::Budget } else { j.reason };
+    StrictVerdict { equal, reason }
+}
+
+/// `j` for the imaginary unit, where the other side writes `i` and knows no `j`.
+fn imaginary_j(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
+    use ast::{Const, Expr};
+    const J: u64 = b'j' as u64;
+    let has_j = |e: &Expr| e.any(&mut |x| *x == Expr::Sym(J));
+    let has_i = |e: &Expr| e.any(&mut |x| *x == Expr::Const(Const::I));
+    let swap = |e: &Expr| sets::substitute(e, J, &Expr::Const(Const::I));
+    if has_j(p) && !has_i(p) && has_i(g) && !has_j(g) {
+        return Some((swap(p), g.clone()));
+    }
+    (has_j(g) && !has_i(g) && has_i(p) && !has_j(p)).then(|| (p.clone(), swap(g)))
+}
+
+/// Multiple choice: one side is nothing but a letter A–H.
+fn letters(pred: &str, gold: &str) -> Option<bool> {
+    let (p, g) = (text::choice(pred), text::choice(gold));
     match (p, g) {
-        (Ok(p), Ok(g)) => v(fingerprint::fingerprint(&p).0 == fingerprint::fingerprint(&g).0, Reason::Symbolic),
-        _ => v(false, Reason::Unparsable),
+        (Some((a, true)), Some((b, _))) | (Some((a, _)), Some((b, true))) => {
+            // Two lower-case letters are variables.
+            let same = a.eq_ignore_ascii_case(&b);
+            (a.is_ascii_uppercase() || b.is_ascii_uppercase()).then_some(same)
+        }
+        _ => None,
     }
 }
 
-fn parse(text: &str) -> Result<ast::Expr, lexer::ParseError> {
-    let text = norm::prepare(text);
-    let toks = lexer::lex(&text, true)?;
-    parser::parse(&text, toks)
+/// Whether a comma stands between digits as thousands separators do.
+fn grouped(t: &str) -> bool {
+    let b = t.as_bytes();
+    b.windows(5).any(|w| w[0].is_ascii_digit() && w[1] == b',' && w[2..].iter().all(u8::is_ascii_digit))
 }
 
-/// How `text` is read, for debugging.
+/// Without white space and size commands, for answers that cannot be read.
+fn squeezed(t: &str) -> String {
+    let mut s: String = norm::prepare(t).chars().filter(|c| !c.is_whitespace()).collect();
+    for gone in ["\\left", "\\right", "\\,", "\\!", "\\;", "$"] {
+        s = s.replace(gone, "");
+    }
+    s
+}
+
+fn parse(text: &str, commas: bool) -> Result<ast::Expr, lexer::ParseError> {
+    let toks = lexer::lex(text, commas)?;
+    parser::parse(text, toks)
+}
+
+/// How `text` is read: the tree, or where reading failed. For debugging.
 pub fn explain(text: &str) -> String {
-    match parse(text) {
+    match parse(&norm::prepare(text), true) {
         Ok(e) => format!("{e:?}"),
         Err(e) => e.to_string(),
     }

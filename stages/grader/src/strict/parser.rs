@@ -356,7 +356,12 @@ impl Parser<'_> {
             }
             if sign.is_some() && matches!(self.peek(), Some(Kind::Char('+' | '-'))) {
                 let inner = self.deeper(|p| p.sum())?;
-                terms.push(if sign == Some('-') { Expr::neg(inner) } else { inner });
+                terms.push(match sign {
+                    Some('-') => Expr::neg(inner),
+                    Some('p') => Expr::Pm(true, Box::new(inner)),
+                    Some('m') => Expr::Pm(false, Box::new(inner)),
+                    _ => inner,
+                });
                 break;
             }
             let t = self.product()?;
