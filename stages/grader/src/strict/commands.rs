@@ -77,7 +77,7 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         "sqrt" => Sqrt,
         "cbrt" => Cbrt,
         "binom" | "dbinom" | "tbinom" | "choose" => Binom,
-        "pi" => Const(self::Const::Pi),
+        "pi" | "Pi" => Const(self::Const::Pi),
         "infty" | "infinity" | "inf" | "oo" => Const(self::Const::Inf),
         "emptyset" | "varnothing" | "O" => Const(self::Const::Empty),
         "cdot" | "times" | "ast" | "bullet" => Times,
@@ -134,13 +134,13 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         | "boldsymbol" | "bm" | "emph" | "textup" | "textmd" => TextStyle,
         "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad" | "qquad" | "thinspace"
         | "enspace" | "boxed" | "fbox" | "hline" | "nonumber" | "cal" | "mathcal"
-        | "mathbb" | "mathfrak" | "mathscr" | "operatorname" | "displaylines" | "boxedsol" | "hfill"
+        | "mathbb" | "mathfrak" | "mathscr" | "displaylines" | "boxedsol" | "hfill"
         | "noindent" | "par" | "leavevmode" | "not" | "mathop" | "mathord" | "ensuremath" | "medspace"
         | "negthinspace" | "space" | "strut" | "smash" | "allowbreak" | "centering" => Skip,
         "newline" | "cr" | "tabularnewline" => Row,
         "textdollar" | "dollar" => Char('$'),
         "percent" | "textpercent" => Char('%'),
-        "begin" | "end" => Named,
+        "begin" | "end" | "operatorname" => Named,
         _ => return None,
     })
 }
@@ -154,7 +154,8 @@ pub(crate) fn plain_name(name: &str) -> Option<Cmd> {
         "frac" | "dfrac" => Some(Cmd::Frac),
         "abs" => Some(Cmd::Func(Func::Abs)),
         "floor" => Some(Cmd::Func(Func::Floor)),
-        "ceil" => Some(Cmd::Func(Func::Ceil)),
+        "ceil" | "ceiling" => Some(Cmd::Func(Func::Ceil)),
+        "binomial" => Some(Cmd::Func(Func::Binom)),
         "asin" => Some(Cmd::Func(Func::Asin)),
         "acos" => Some(Cmd::Func(Func::Acos)),
         "atan" => Some(Cmd::Func(Func::Atan)),
@@ -224,7 +225,6 @@ fn greek(name: &str) -> Option<char> {
         "nu" => 'ν',
         "xi" => 'ξ',
         "Xi" => 'Ξ',
-        "Pi" => 'Π',
         "rho" | "varrho" => 'ρ',
         "sigma" | "varsigma" => 'σ',
         "Sigma" => 'Σ',

@@ -34,10 +34,11 @@ impl Parser<'_> {
                 }
             }
         }
+        while self.eat('.') {}
         let args = self.function_argument()?;
         let call = match (base, f) {
             (Some(b), _) => Expr::Func(Func::LogBase, vec![b, single(args)]),
-            (None, Func::Min | Func::Max | Func::Gcd | Func::Lcm) => Expr::Func(f, args),
+            (None, Func::Min | Func::Max | Func::Gcd | Func::Lcm | Func::Binom) => Expr::Func(f, args),
             (None, Func::Exp) => Expr::pow(Expr::Const(super::ast::Const::E), single(args)),
             (None, _) => Expr::Func(f, vec![single(args)]),
         };

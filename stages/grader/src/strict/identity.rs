@@ -204,22 +204,36 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     if !num.decimal || digits < 5 || plain_decimal(exact) {
         return false;
     }
-    let Some(shown) = (match &num.digits {
-        Digits::Small(v) => format!("{v}e{}", num.exp10).parse::<f64>().ok(),
-        Digits::Big(s) => format!("{s}e{}", num.exp10).parse::<f64>().ok(),
-    }) else {
-        return false;
+    let shown = match &num.digits {
+        Digits::Small(v) => format!("{v}e{}", num.exp10).parse::<f64>(),
+        Digits::Big(s) => format!("{s}e{}", num.exp10).parse::<f64>(),
     };
+    let Ok(shown) = shown else { return false };
     let point = Point { index: 0, common_log: false };
     let mut n = Numeric::new(Fast, point, work.left);
     let value = n.value(exact);
     work.take(work.left - n.work + 4);
+    if value.is_none() || num.exp10.abs() > 300 {
+        return rounds_to_far(num, negative, exact, work);
+    }
     let Some(v) = value.filter(|v| v.real) else { return false };
     let shown = if negative { -shown } else { shown };
-    let half = 0.5 * 10f64.powi(num.exp10);
+    let half = 0.5 * 10f64.powi(num.exp10.clamp(-300, 300));
     // Sixteen digits and more are a machine float printed in full.
     let slack = if digits >= 15 { shown.abs() * 1e-14 } else { 1e-9 * half };
-    v.err < 0 && (v.re - shown).abs() <= half + slack
+    (v.err as f64).exp2() < half * 1e-3 + slack && (v.re - shown).abs() <= half + slack
+}
+
+/// The same for values beyond the range of machine floats.
+fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut Work) -> bool {
+    let mut n = Numeric::new(Precise::new(192), Point { index: 0, common_log: false }, work.left / 8);
+    let start = n.work;
+    let unit = Expr::Num(super::ast::Num { digits: Digits::Small(1), exp10: num.exp10, decimal: false });
+    let shown = Expr::Num(num.clone());
+    let shown = if negative { Expr::neg(shown) } else { shown };
+    let q = n.value(&Expr::div(Expr::Add(vec![exact.clone(), Expr::neg(shown)]), unit));
+    work.take((start - n.work) * 8);
+    q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= 0.5 + 1e-9)
 }
 
 /// A literal with a decimal point, signed or not.

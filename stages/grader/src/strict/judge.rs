@@ -70,8 +70,7 @@ impl Judge {
             }
             (WithUnit(x, u), o) | (o, WithUnit(x, u)) => return self.unit(x, u, o),
             (Based(d, p), Based(e, q)) => {
-                let equal = p == q && d.trim_start_matches('0') == e.trim_start_matches('0')
-                    || text::in_base(d, *p).is_some() && text::in_base(d, *p) == text::in_base(e, *q);
+                let equal = p == q && d.trim_start_matches('0') == e.trim_start_matches('0');
                 return self.by(Reason::Numeric, equal);
             }
             // A numeral without its base: the same digits.
@@ -108,10 +107,12 @@ impl Judge {
                         self.scalar(&p, &q)
                     })
             }
-            (Ratio(x, _), o) | (o, Ratio(x, _)) if x.len() == 2 && is_scalar(o) => {
+            (Ratio(x, _), o) | (o, Ratio(x, _)) if x.len() == 2 && is_scalar(o) && !is_name(&x[0]) => {
                 let q = Expr::div(x[0].clone(), x[1].clone());
                 self.scalar(&q, o)
             }
+            // `x: 5`
+            (Ratio(x, false), o) | (o, Ratio(x, false)) if x.len() == 2 && is_name(&x[0]) => self.same(&x[1], o),
             _ if text::is_text(a) || text::is_text(b) => {
                 let equal = text::same_text(self, a, b);
                 self.by(Reason::Text, equal)
@@ -138,7 +139,7 @@ impl Judge {
         if let Some(letter) = unit.ambiguous {
             let product = Expr::Mul(vec![value.clone(), Expr::Sym(letter)]);
             if other.any(&mut |e| matches!(e, Expr::Sym(_))) {
-                return self.same(&product, other);
+                return self.same(&product, other) || value.any(&mut |e| matches!(e, Expr::Sym(_))) && self.same(value, other);
             }
         }
         if matches!(other, Expr::Word(_) | Expr::Phrase(_) | Expr::Percent(_)) {
@@ -178,7 +179,9 @@ pub(crate) fn is_name(e: &Expr) -> bool {
     match e {
         Sym(_) | Word(_) | Opaque(..) => true,
         Const(c) => matches!(c, self::Const::E | self::Const::I),
+        Func(super::ast::Func::Det, _) => true,
         Mul(v) | Group(_, _, v) | Ratio(v, _) | Func(_, v) | Phrase(v) | List(Sep::Comma, v) => v.iter().all(is_name),
+        Div(p) => is_name(&p.0) && is_name(&p.1),
         Pow(p) => is_name(&p.0) && (matches!(&p.1, Neg(one) if **one == Expr::int(1)) || matches!(p.1, Sym(84))),
         _ => false,
     }

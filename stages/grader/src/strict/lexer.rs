@@ -2,6 +2,7 @@
 
 use super::ast::hash_name;
 use super::commands::{self, Cmd};
+use super::number::{Reading, number_len};
 use super::words;
 
 /// A token's kind.
@@ -43,10 +44,10 @@ pub struct ParseError {
 /// Most tokens read.
 pub(crate) const MAX_TOKENS: usize = 3000;
 
-/// Splits `text` (already through [`super::norm::prepare`]) into tokens. With `commas`, `1,234`
-/// is one number; without, two.
-pub(crate) fn lex(text: &str, commas: bool) -> Result<Vec<Token>, ParseError> {
-    let mut lx = Lexer { src: text, b: text.as_bytes(), i: 0, out: Vec::with_capacity(32), space: false, group: true, brackets: 0 };
+/// Splits `text` (already through [`super::norm::prepare`]) into tokens. What numbers look like
+/// is up to `reading`.
+pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError> {
+    let mut lx = Lexer { src: text, b: text.as_bytes(), i: 0, out: Vec::with_capacity(32), space: false, group: true, brackets: 0, reading };
     // Unescaped dollars are formula delimiters, a single one is a currency sign.
     let delimiters = dollars(lx.b) > 1 || lx.b.last() == Some(&b'$');
     // Inside brackets a comma separates items, unless the separators there have spaces.
@@ -94,7 +95,7 @@ pub(crate) fn lex(text: &str, commas: bool) -> Result<Vec<Token>, ParseError> {
                 lx.one(c as char);
             }
             b'0'..=b'9' => {
-                lx.group = commas && (spaced || lx.brackets + depth == 0);
+                lx.group = reading != Reading::Apart && (spaced || lx.brackets == 0);
                 lx.number();
             }
             b'.' if lx.digit(lx.i + 1) && !lx.after_digit() => lx.number(),
@@ -152,6 +153,7 @@ struct Lexer<'a> {
     group: bool,
     /// Open round, square and set brackets.
     brackets: usize,
+    reading: Reading,
 }
 
 impl Lexer<'_> {
@@ -174,7 +176,7 @@ impl Lexer<'_> {
     }
 
     fn number(&mut self) {
-        let len = number_len(&self.b[self.i..], self.group);
+        let len = number_len(&self.b[self.i..], self.group, self.reading);
         self.push(Kind::Num, len);
     }
 
@@ -191,6 +193,17 @@ impl Lexer<'_> {
         }) || (self.out.last().is_some_and(|t| matches!(t.kind, Kind::Char('/'))) && in_text);
         if let Some(cmd) = commands::plain_name(word) {
             return self.push(Kind::Cmd(cmd), run);
+        }
+        let after_power = matches!(self.out.as_slice(), [.., p, o] if p.kind == Kind::Char('^') && o.kind == Kind::Char('{'));
+        if after_power && matches!(word, "th" | "st" | "nd" | "rd") {
+            return self.push(Kind::Word, run);
+        }
+        if matches!(word, "min" | "max" | "sec" | "det") {
+            let called = matches!(self.b.get(self.i + run), Some(b'(' | b'{' | b'_' | b'^' | b'\\'));
+            match commands::lookup(word) {
+                Some(cmd) if called => return self.push(Kind::Cmd(cmd), run),
+                _ => return self.push(Kind::Word, run),
+            }
         }
         if in_text || words::is_word(word) || (after_number && words::is_unit_symbol(word)) {
             return self.push(Kind::Word, run);
@@ -274,7 +287,11 @@ impl Lexer<'_> {
         match cmd {
             Cmd::Named => {
                 self.i += 1 + used;
-                self.environment(name == "begin")?;
+                if name == "operatorname" {
+                    self.operator_name();
+                } else {
+                    self.environment(name == "begin")?;
+                }
                 Ok(false)
             }
             Cmd::Fence => {
@@ -283,7 +300,6 @@ impl Lexer<'_> {
                 if self.b.get(self.i + gap) == Some(&b'.') {
                     self.i += gap + 1;
                 }
-                self.space = true;
                 Ok(false)
             }
             Cmd::Skip => {
@@ -313,6 +329,18 @@ impl Lexer<'_> {
 }
 
 impl Lexer<'_> {
+    /// `{name}` after `\\operatorname`: a function we know, else a symbol.
+    fn operator_name(&mut self) {
+        let rest = &self.src[self.i..];
+        let name = rest.trim_start_matches(['*', ' ']).strip_prefix('{').and_then(|t| t.split_once('}')).map(|t| t.0);
+        let Some(name) = name else { return };
+        let len = rest.find('}').map_or(rest.len(), |k| k + 1);
+        let bare = name.trim_matches(|c: char| !c.is_ascii_alphabetic());
+        let known = commands::plain_name(bare).or_else(|| commands::lookup(bare));
+        let cmd = known.unwrap_or(Cmd::Symbol(hash_name(bare.as_bytes())));
+        self.push(Kind::Cmd(cmd), len);
+    }
+
     /// `{name}` after `\\begin` or `\\end`, with the column specification of an array.
     fn environment(&mut self, begin: bool) -> Result<(), ParseError> {
         let rest = &self.src[self.i..];
@@ -337,52 +365,6 @@ impl Lexer<'_> {
 
 fn letters_at(b: &[u8], i: usize) -> usize {
     b[i.min(b.len())..].iter().take_while(|c| c.is_ascii_alphabetic()).count()
-}
-
-/// Length of the number at the start of `b`: digits with thousands separators (`1,234`,
-/// `1{,}234`, `1\,234`, `1,\!234`, `1 234`), a decimal part, and `e`-notation.
-fn number_len(b: &[u8], commas: bool) -> usize {
-    let digits = |i: usize| b[i.min(b.len())..].iter().take_while(|c| c.is_ascii_digit()).count();
-    let mut i = digits(0);
-    if (1..=3).contains(&i) && !(b[0] == b'0') {
-        while let Some(sep) = separator(&b[i..], commas) {
-            if digits(i + sep) != 3 {
-                break;
-            }
-            i += sep + 3;
-        }
-        // `21 022`: spaces group only when nothing follows that makes a mixed number of it.
-        let mut j = i;
-        while b.get(j) == Some(&b' ') && digits(j + 1) == 3 {
-            j += 4;
-        }
-        let next = b[j..].iter().find(|c| **c != b' ');
-        if j > i && !matches!(next, Some(b'/' | b'^' | b'0'..=b'9' | b',' | b'\\')) {
-            i = j;
-        }
-    }
-    if b.get(i) == Some(&b'.') && !b[i..].starts_with(b"..") {
-        let d = digits(i + 1);
-        // "198." is a number only when nothing that could go on follows.
-        if d > 0 || !b.get(i + 1).is_some_and(u8::is_ascii_alphabetic) {
-            i += 1 + d;
-        }
-    }
-    if matches!(b.get(i), Some(b'e' | b'E')) {
-        let sign = matches!(b.get(i + 1), Some(b'+' | b'-')) as usize;
-        let d = digits(i + 1 + sign);
-        let next = b.get(i + 1 + sign + d);
-        if d > 0 && d <= 4 && !next.is_some_and(|c| c.is_ascii_alphabetic()) {
-            i += 1 + sign + d;
-        }
-    }
-    i
-}
-
-/// Length of a thousands separator at the start of `b`.
-fn separator(b: &[u8], commas: bool) -> Option<usize> {
-    const FORMS: [&[u8]; 7] = [b"{,}\\!", b"{,}", b",\\!", b"\\,", b",\\,", b"\\!", b","];
-    FORMS.iter().take(if commas { 7 } else { 6 }).find(|f| b.starts_with(f)).map(|f| f.len())
 }
 
 /// Unescaped dollar signs.

@@ -1,6 +1,6 @@
 //! Lists, sets and tuples: bare lists in any order, tuples in theirs, `±` as two values.
 
-use super::ast::{Const, Delim, Expr, Rel, Sep};
+use super::ast::{Const, Delim, Expr, Rel};
 use super::judge::{Judge, is_name, tuple};
 use crate::reason::Reason;
 
@@ -27,8 +27,9 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
                         return Some(j.by(Reason::Kind, false));
                     }
                     let x = items(list);
+                    let parts: Vec<Expr> = parts.iter().flat_map(expand).collect();
                     let equal = x.len() == parts.len()
-                        && x.iter().zip(parts).all(|(p, q)| same_item(j, p, q));
+                        && x.iter().zip(&parts).all(|(p, q)| same_item(j, p, q));
                     return Some(j.by(Reason::Tuple, equal));
                 }
             }
@@ -206,20 +207,11 @@ fn unordered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
 type Tuple<'a> = (Delim, Delim, &'a [Expr]);
 
 fn tuples(j: &mut Judge, x: Tuple, y: Tuple) -> bool {
-    let vector = |d: Delim| if d == Delim::Angle { Delim::Paren } else { d };
     let interval = x.2.len() == 2 && (x.0 != x.1 || x.0 == Delim::Square || y.0 != y.1 || y.0 == Delim::Square);
     let reason = if interval { Reason::Interval } else { Reason::Tuple };
-    let equal = vector(x.0) == vector(y.0)
-        && vector(x.1) == vector(y.1)
+    let equal = x.0 == y.0
+        && x.1 == y.1
         && x.2.len() == y.2.len()
         && x.2.iter().zip(y.2).all(|(p, q)| same_item(j, p, q));
     j.by(reason, equal)
-}
-
-/// The separator of a list.
-pub(crate) fn separator(e: &Expr) -> Option<Sep> {
-    match e {
-        Expr::List(s, _) => Some(*s),
-        _ => None,
-    }
 }

@@ -14,6 +14,7 @@ mod lexer;
 mod lists;
 mod matrix;
 mod norm;
+mod number;
 mod numeric;
 mod numeric_func;
 mod parser;
@@ -25,6 +26,7 @@ mod unit;
 mod words;
 
 use crate::reason::Reason;
+use number::Reading;
 
 /// Verdict of the strict mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,25 +53,24 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         return v(equal, Reason::Choice);
     }
     let (pt, gt) = (norm::prepare(pred), norm::prepare(gold));
-    let (p, g) = (parse(&pt, true), parse(&gt, true));
+    let (p, g) = (parse(&pt, Reading::Usual), parse(&gt, Reading::Usual));
     let (Ok(p), Ok(g)) = (&p, &g) else {
         return v(squeezed(pred) == squeezed(gold), Reason::Unparsable);
     };
-    let mut verdict = judge(p, g);
-    if !verdict.equal {
-        // `1,234` may also be two numbers.
-        let other = |t: &str| if grouped(t) { parse(t, false).ok() } else { None };
+    let verdict = judge(p, g);
+    if verdict.equal {
+        return verdict;
+    }
+    // Other readings of what is written ambiguously: `1,234`, `2e-3`, `1234,567`, `3 e -2`.
+    for reading in [Reading::Apart, Reading::Joined] {
+        let other = |t: &str| if reading.differs(t) { parse(t, reading).ok() } else { None };
         let (p2, g2) = (other(&pt), other(&gt));
-        for (x, y) in [(&p2, Some(g)), (&p2, g2.as_ref())] {
+        for (x, y) in [(p2.as_ref(), Some(g)), (Some(p), g2.as_ref()), (p2.as_ref(), g2.as_ref())] {
             if let (Some(x), Some(y)) = (x, y) {
-                if judge(x, y).equal {
-                    verdict = judge(x, y);
+                let again = judge(x, y);
+                if again.equal {
+                    return again;
                 }
-            }
-        }
-        if let Some(y) = &g2 {
-            if !verdict.equal && judge(p, y).equal {
-                verdict = judge(p, y);
             }
         }
     }
@@ -89,17 +90,22 @@ fn judge(p: &ast::Expr, g: &ast::Expr) -> StrictVerdict {
     StrictVerdict { equal, reason }
 }
 
-/// `j` for the imaginary unit, where the other side writes `i` and knows no `j`.
+/// `j` or `I` for the imaginary unit, where the other side writes `i` and knows no `j`.
 fn imaginary_j(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
     use ast::{Const, Expr};
-    const J: u64 = b'j' as u64;
-    let has_j = |e: &Expr| e.any(&mut |x| *x == Expr::Sym(J));
-    let has_i = |e: &Expr| e.any(&mut |x| *x == Expr::Const(Const::I));
-    let swap = |e: &Expr| sets::substitute(e, J, &Expr::Const(Const::I));
-    if has_j(p) && !has_i(p) && has_i(g) && !has_j(g) {
-        return Some((swap(p), g.clone()));
+    let has = |e: &Expr, x: &Expr| e.any(&mut |y| y == x);
+    let i = Expr::Const(Const::I);
+    for letter in [b'j', b'I'] {
+        let j = Expr::Sym(letter as u64);
+        let swap = |e: &Expr| sets::substitute(e, letter as u64, &i);
+        if has(p, &j) && !has(p, &i) && has(g, &i) && !has(g, &j) {
+            return Some((swap(p), g.clone()));
+        }
+        if has(g, &j) && !has(g, &i) && has(p, &i) && !has(p, &j) {
+            return Some((p.clone(), swap(g)));
+        }
     }
-    (has_j(g) && !has_i(g) && has_i(p) && !has_j(p)).then(|| (p.clone(), swap(g)))
+    None
 }
 
 /// Multiple choice: one side is nothing but a letter A–H.
@@ -115,12 +121,6 @@ fn letters(pred: &str, gold: &str) -> Option<bool> {
     }
 }
 
-/// Whether a comma stands between digits as thousands separators do.
-fn grouped(t: &str) -> bool {
-    let b = t.as_bytes();
-    b.windows(5).any(|w| w[0].is_ascii_digit() && w[1] == b',' && w[2..].iter().all(u8::is_ascii_digit))
-}
-
 /// Without white space and size commands, for answers that cannot be read.
 fn squeezed(t: &str) -> String {
     let mut s: String = norm::prepare(t).chars().filter(|c| !c.is_whitespace()).collect();
@@ -130,14 +130,14 @@ fn squeezed(t: &str) -> String {
     s
 }
 
-fn parse(text: &str, commas: bool) -> Result<ast::Expr, lexer::ParseError> {
-    let toks = lexer::lex(text, commas)?;
+fn parse(text: &str, reading: Reading) -> Result<ast::Expr, lexer::ParseError> {
+    let toks = lexer::lex(text, reading)?;
     parser::parse(text, toks)
 }
 
 /// How `text` is read: the tree, or where reading failed. For debugging.
 pub fn explain(text: &str) -> String {
-    match parse(&norm::prepare(text), true) {
+    match parse(&norm::prepare(text), Reading::Usual) {
         Ok(e) => format!("{e:?}"),
         Err(e) => e.to_string(),
     }

@@ -4,9 +4,23 @@ use std::borrow::Cow;
 
 /// Rewrites mathematical Unicode to LaTeX. ASCII text is returned as it is.
 pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
+    let mut text = text;
+    // Markdown bold around the whole.
+    if let Some(inner) = text.trim().strip_prefix("**").and_then(|t| t.strip_suffix("**")) {
+        text = inner;
+    }
+    // Backslashes doubled by an escape (a row break needs an environment).
+    if text.contains(r"\\") && !text.contains(r"\begin") {
+        let single = text.replace(r"\\", r"\");
+        return Cow::Owned(rewrite(&single));
+    }
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
+    Cow::Owned(rewrite(text))
+}
+
+fn rewrite(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 32);
     for c in text.chars() {
         if c.is_ascii() {
@@ -24,7 +38,7 @@ pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
             },
         }
     }
-    Cow::Owned(out)
+    out
 }
 
 fn replacement(c: char) -> Option<&'static str> {

@@ -40,6 +40,13 @@ pub(crate) type Res<T> = Result<T, ParseError>;
 pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
     let mut p =
         Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, builder: false };
+    // A number in words: its `and` is no separator.
+    if p.toks.iter().all(|t| matches!(t.kind, Kind::Word | Kind::Char('-' | '.'))) {
+        let words: Vec<&str> = (0..p.toks.len()).filter(|k| p.toks[*k].kind == Kind::Word).map(|k| p.text(k)).collect();
+        if let Some(v) = super::words::number_words(&words) {
+            return Ok(Expr::int(v));
+        }
+    }
     p.skip_lead();
     let (sep, mut items) = p.list()?;
     if p.i < p.toks.len() {
@@ -193,14 +200,21 @@ impl Parser<'_> {
     /// Formulas and words up to a separator.
     fn item(&mut self) -> Res<Option<Expr>> {
         let mut parts: Vec<Expr> = Vec::new();
-        let mut currency = false;
+        let mut currency: Option<&'static str> = None;
         loop {
             if self.at_closer() || self.separator().is_some() {
                 break;
             }
             match self.peek() {
                 Some(Kind::Char('$')) => {
-                    currency = true;
+                    currency = Some("dollar");
+                    self.i += 1;
+                }
+                Some(Kind::Word) if parts.is_empty() && self.currency().is_some() => {
+                    currency = self.currency();
+                    self.i += 1;
+                }
+                Some(Kind::Char('-')) if matches!(parts.last(), Some(Expr::Word(_))) && self.at(1) == Some(Kind::Word) => {
                     self.i += 1;
                 }
                 // Punctuation of prose.
@@ -226,16 +240,32 @@ impl Parser<'_> {
                 _ => parts.push(self.relation()?),
             }
         }
-        if currency && parts.len() == 1 && !matches!(parts[0], Expr::WithUnit(..)) {
-            let unit = super::ast::Unit { text: "dollar".into(), ambiguous: None };
-            let value = parts.remove(0);
-            parts.push(Expr::WithUnit(Box::new(value), unit));
+        if let (Some(name), 1) = (currency, parts.len()) {
+            if !matches!(parts[0], Expr::WithUnit(..)) {
+                let unit = super::ast::Unit { text: name.into(), ambiguous: None };
+                let value = parts.remove(0);
+                parts.push(Expr::WithUnit(Box::new(value), unit));
+            }
         }
         Ok(match parts.len() {
             0 => None,
             1 if !matches!(parts[0], Expr::Word(_)) => Some(parts.remove(0)),
             _ => Some(super::unit::phrase(parts)),
         })
+    }
+
+    /// A currency's name before a number.
+    fn currency(&self) -> Option<&'static str> {
+        if self.at(1) != Some(Kind::Num) && self.at(1) != Some(Kind::Char('$')) {
+            return None;
+        }
+        match self.text(self.i) {
+            "USD" | "usd" | "US" => Some("dollar"),
+            "euro" | "EUR" | "euros" => Some("euro"),
+            "pound" | "GBP" => Some("pound"),
+            "Rs" | "INR" => Some("rupee"),
+            _ => None,
+        }
     }
 
     fn word(&mut self) -> Expr {
@@ -256,8 +286,18 @@ impl Parser<'_> {
 
     pub fn relation(&mut self) -> Res<Expr> {
         self.symbols = 0;
-        let first = self.union()?;
-        let Some(_) = self.rel() else { return Ok(first) };
+        let mut first = self.union()?;
+        if self.rel().is_none() {
+            // `5 cm = x`
+            let start = self.i;
+            match self.unit_suffix(&first) {
+                Some(e) if self.rel().is_some() => first = e,
+                _ => {
+                    self.i = start;
+                    return Ok(first);
+                }
+            }
+        }
         let mut sides = vec![first];
         let mut rels = Vec::new();
         while let Some(r) = self.rel() {

@@ -96,6 +96,13 @@ impl Parser<'_> {
                     e = Expr::Degree(Box::new(e));
                 }
                 Some(Kind::Char('_')) => {
+                    if let Expr::Num(n) = &e {
+                        if !n.decimal {
+                            let text = self.num_text(n);
+                            e = self.based(text)?;
+                            continue;
+                        }
+                    }
                     let h = self.subscript()?;
                     e = match e {
                         Expr::Sym(s) => Expr::Sym(mix(s ^ h) | 1 << 63),
@@ -155,6 +162,11 @@ impl Parser<'_> {
                 self.i += 1;
                 self.symbols += 1;
                 Ok(e)
+            }
+            // A currency sign inside a formula.
+            Kind::Char('$') => {
+                self.i += 1;
+                self.deeper(|p| p.primary())
             }
             Kind::Char('(') => self.bracket(Delim::Paren),
             Kind::Char('[') => self.bracket(Delim::Square),
@@ -348,6 +360,8 @@ impl Parser<'_> {
                 })
             }
             Cmd::Big(h) => self.big(h),
+            Cmd::Cup => self.big(hash_name(b"bigcup")),
+            Cmd::Cap => self.big(hash_name(b"bigcap")),
             Cmd::Circ => Ok(Expr::Degree(Box::new(Expr::int(1)))),
             _ => {
                 self.i -= 1;
@@ -449,7 +463,10 @@ impl Parser<'_> {
     /// A literal's value.
     pub fn literal(&self, text: &str) -> Res<Num> {
         let (mantissa, exp) = match text.find(['e', 'E']) {
-            Some(k) => (&text[..k], text[k + 1..].parse::<i32>().unwrap_or(0)),
+            Some(k) => {
+                let e: String = text[k + 1..].chars().filter(|c| *c != ' ').collect();
+                (&text[..k], e.trim_end_matches(".0").parse::<i32>().unwrap_or(0))
+            }
             None => (text, 0),
         };
         let decimal = mantissa.contains('.') || mantissa.len() < text.len();

@@ -15,13 +15,17 @@ use crate::reason::Reason;
 pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
     match (a, b) {
         (Expr::Relation(x, r), Expr::Relation(y, s)) => {
-            if has_pm(a) != has_pm(b) {
+            if has_pm(a) || has_pm(b) {
                 return None; // lists take the signs apart
             }
             Some(both(j, (x, r), (y, s)))
         }
         (Expr::Relation(x, r), o) | (o, Expr::Relation(x, r)) => {
-            if matches!(o, Expr::List(..)) || has_pm(a) != has_pm(b) {
+            let set = x.len() == 2 && is_name(&x[0]) && (r[0] == Rel::In || matches!(x[1], Expr::Group(..)));
+            if matches!(o, Expr::List(..)) && set {
+                return Some(j.same(&x[1], o));
+            }
+            if matches!(o, Expr::List(..)) || has_pm(a) || has_pm(b) {
                 return None;
             }
             Some(against_value(j, x, r, o))
@@ -84,7 +88,7 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
         return false;
     }
     // Side by side, in either direction.
-    let lhs = same_value(&x[0], &y[0], &mut j.work) == Outcome::Equal;
+    let lhs = same_value(&x[0], &y[0], &mut j.work) == Outcome::Equal || function_of(&x[0], &y[0]) || function_of(&y[0], &x[0]);
     if lhs && x[1..].iter().zip(&y[1..]).all(|(p, q)| j.same(p, q)) {
         return true;
     }
@@ -101,6 +105,11 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
     let d = |v: &[Expr]| Expr::Add(vec![v[0].clone(), Expr::neg(v[1].clone())]);
     let equal = proportional(j, &d(x), &d(y), false);
     j.by(Reason::Equation, equal)
+}
+
+/// `f(x)` and `y` name the same side of an equation.
+fn function_of(f: &Expr, y: &Expr) -> bool {
+    *y == Expr::Sym(b'y' as u64) && matches!(f, Expr::Opaque(_, v) if v.len() == 1 && v[0] == Expr::Sym(b'x' as u64))
 }
 
 fn inequalities(j: &mut Judge, x: &[Expr], r: &[Rel], y: &[Expr], s: &[Rel]) -> bool {

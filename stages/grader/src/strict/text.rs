@@ -13,7 +13,7 @@ pub(crate) fn same_text(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
     let (x, y) = (parts(a), parts(b));
     x.len() == y.len()
         && x.iter().zip(y).all(|(p, q)| match (p, q) {
-            (Expr::Word(v), Expr::Word(w)) => same_word(v, w),
+            (Expr::Word(v), Expr::Word(w)) => v == w,
             (Expr::Word(_), _) | (_, Expr::Word(_)) => false,
             _ => j.same(p, q),
         })
@@ -24,11 +24,6 @@ fn parts(e: &Expr) -> &[Expr] {
         Expr::Phrase(v) => v,
         e => std::slice::from_ref(e),
     }
-}
-
-fn same_word(a: &str, b: &str) -> bool {
-    let stem = |w: &'_ str| -> usize { if w.len() > 3 && w.ends_with('s') { w.len() - 1 } else { w.len() } };
-    a == b || a[..stem(a)] == b[..stem(b)]
 }
 
 /// Whether two units are one: the same words, or words of which one only says more
@@ -73,11 +68,6 @@ pub(crate) fn conversion(from: &str, to: &str) -> Option<(u64, u64)> {
     (f.1 == t.1).then_some((f.2 * t.3, f.3 * t.2))
 }
 
-/// The value of digits in a base; `None` where a digit does not belong or it does not fit.
-pub(crate) fn in_base(digits: &str, base: u32) -> Option<u128> {
-    digits.chars().try_fold(0u128, |v, c| v.checked_mul(base as u128)?.checked_add(c.to_digit(base)? as u128))
-}
-
 /// The letter when an answer is nothing but a choice (`B`, `(B)`, `\text{B}`, `b.`), and whether
 /// only the letter is there (`false` for `(B) 12`).
 pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
@@ -90,8 +80,12 @@ pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
             ("\\textit{", "}"), ("\\mbox{", "}"), ("{", "}"), ("\\(", "\\)"), ("\\[", "\\]"),
             ("\\mathsf{", "}"), ("\\textrm{", "}"), ("\\mathbb{", "}"),
         ] {
-            if let Some(inner) = s.strip_prefix(open).and_then(|t| t.strip_suffix(close)) {
-                s = inner;
+            if let Some(inner) = s.strip_prefix(open) {
+                if let Some(inner) = inner.strip_suffix(close) {
+                    s = inner;
+                } else if inner.starts_with('(') && open.ends_with('{') {
+                    s = inner;
+                }
             }
         }
         for lead in ["answer", "Answer", "option", "Option", "choice", "Choice", "the", "The", "is", ":"] {
@@ -118,7 +112,7 @@ pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
         let mark = rest.strip_prefix([')', '.', ':']);
         return match mark {
             Some("") => Some((first, true)),
-            Some(m) if first.is_ascii_uppercase() && !m.starts_with(|c: char| c.is_ascii_digit()) => {
+            Some(m) if first.is_ascii_uppercase() && (rest.starts_with(')') || m.starts_with(' ')) => {
                 Some((first, false))
             }
             _ => None,

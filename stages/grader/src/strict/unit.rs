@@ -13,8 +13,19 @@ impl Parser<'_> {
     /// after a number and a space at the end of the item.
     pub fn unit_starts(&self) -> bool {
         let Some(Kind::Letter(c, roman)) = self.peek() else { return false };
-        if c > 127 || !LETTERS.contains(&(c as u8)) || self.symbols > 0 || self.i == 0 {
+        if matches!(c, 97 | 112 | 65 | 80) && self.at_half_day() {
+            return true;
+        }
+        // °C, °F
+        if matches!(c, 67 | 70) && self.i > 0 && self.after_degree() {
+            return true;
+        }
+        if c > 127 || !LETTERS.contains(&(c as u8)) || self.i == 0 {
             return false;
+        }
+        if self.symbols > 0 {
+            // Among variables only a roman letter that ends the answer.
+            return roman && self.toks[self.i].space && self.i + 1 == self.toks.len();
         }
         if roman {
             return !matches!(
@@ -23,7 +34,10 @@ impl Parser<'_> {
             );
         }
         let number = self.toks[self.i - 1].kind == Kind::Num;
-        number && self.toks[self.i].space && (self.i + 1 == self.toks.len() || self.at(1) == Some(Kind::Char(',')))
+        let compound = self.at(1) == Some(Kind::Char('/')) && matches!(self.at(2), Some(Kind::Letter(..) | Kind::Word));
+        number
+            && self.toks[self.i].space
+            && (self.i + 1 == self.toks.len() || self.at(1) == Some(Kind::Char(',')) || compound)
     }
 
     /// The value with the unit that follows it up to the end of the item; `None` (and nothing
@@ -70,7 +84,7 @@ impl Parser<'_> {
                     } else {
                         push_unit(&mut text, &mut glue, &words::canonical_unit(&name));
                         letters += 1;
-                        if !roman {
+                        if !roman || self.symbols > 0 {
                             ambiguous = Some(c);
                         }
                     }
@@ -125,15 +139,27 @@ impl Parser<'_> {
 }
 
 impl Parser<'_> {
+    fn at_half_day(&self) -> bool {
+        self.at(1) == Some(Kind::Char('.')) && matches!(self.at(2), Some(Kind::Letter(109 | 77, _)))
+    }
+
+    /// Whether `^\circ` or `^{\circ}` stands before this token.
+    fn after_degree(&self) -> bool {
+        let circ = |k: usize| {
+            self.i >= k && self.toks[self.i - k].kind == Kind::Cmd(super::commands::Cmd::Circ)
+        };
+        circ(1) || circ(2) && self.toks[self.i - 1].kind == Kind::Char('}')
+    }
+
     /// `a.m.` or `p.m.` in letters.
     fn half_day(&mut self) -> Option<&'static str> {
-        let Some(Kind::Letter(c @ (97 | 112), _)) = self.peek() else { return None };
-        if self.at(1) != Some(Kind::Char('.')) || !matches!(self.at(2), Some(Kind::Letter(109, _))) {
+        let Some(Kind::Letter(c @ (97 | 112 | 65 | 80), _)) = self.peek() else { return None };
+        if !self.at_half_day() {
             return None;
         }
         self.i += 3;
         self.eat('.');
-        Some(if c == 97 { "am" } else { "pm" })
+        Some(if c == 97 || c == 65 { "am" } else { "pm" })
     }
 }
 
