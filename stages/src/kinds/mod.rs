@@ -1,0 +1,3 @@
+//! One file or folder per stage kind. Kinds never import each other: artifacts are their contract.
+
+pub mod synth;
