@@ -22,6 +22,10 @@
 //! | `runs/RUN/events.jsonl` | what happened in a run, in order: the truth for history |
 //! | `memo` | stat → digest, so that a large file is hashed once |
 
+pub mod digest;
 pub mod event;
+pub mod explain;
+pub mod key;
 pub mod kind;
 pub mod plan;
+pub mod store;
