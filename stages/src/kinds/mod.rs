@@ -1,3 +1,5 @@
 //! One file or folder per stage kind. Kinds never import each other: artifacts are their contract.
 
+pub mod aggregate;
+pub mod grade;
 pub mod synth;

@@ -5,14 +5,13 @@
 
 /// First names.
 pub const NAMES: [&str; 16] = [
-    "Amy", "Ben", "Cara", "Dan", "Eva", "Finn", "Gus", "Ida", "Jon", "Kim", "Leo", "Mia", "Ned",
-    "Pam", "Ray", "Sue",
+    "Amy", "Ben", "Cara", "Dan", "Eva", "Finn", "Gus", "Ida", "Jon", "Kim", "Leo", "Mia", "Ned", "Pam",
+    "Ray", "Sue",
 ];
 
 /// Things that are counted.
-pub const OBJECTS: &[&str] = &[
-    "apples", "pens", "coins", "cards", "books", "shells", "eggs", "stamps", "cups", "beads",
-];
+pub const OBJECTS: &[&str] =
+    &["apples", "pens", "coins", "cards", "books", "shells", "eggs", "stamps", "cups", "beads"];
 
 /// A number of the problem (`N`), the result of an earlier step (`S`), or a constant (`K`).
 #[derive(Clone, Copy)]
@@ -252,12 +251,7 @@ pub const FAMILIES: &[Family] = &[
             "A farm fills {0} crates with {1} {obj} each. {2} {obj} break. The rest go into bags of {3}. Each bag sells for {4} dollars. How many dollars does the farm earn?",
         ],
         numbers: &[Of(5, 30), Of(6, 24), Of(5, 60), Of(2, 9), Of(2, 15)],
-        steps: &[
-            (N(0), '*', N(1)),
-            (S(0), '-', N(2)),
-            (S(1), '/', N(3)),
-            (S(2), '*', N(4)),
-        ],
+        steps: &[(N(0), '*', N(1)), (S(0), '-', N(2)), (S(1), '/', N(3)), (S(2), '*', N(4))],
     },
     Family {
         name: "wages",
@@ -267,11 +261,6 @@ pub const FAMILIES: &[Family] = &[
             "{A} earns {0} dollars an hour and works {1} hours a day for {2} days. {A} spends {3} dollars and had {4} dollars before. How many dollars does {A} have now?",
         ],
         numbers: &[Of(8, 30), Of(2, 9), Of(2, 9), Of(20, 200), Of(20, 200)],
-        steps: &[
-            (N(0), '*', N(1)),
-            (S(0), '*', N(2)),
-            (S(1), '-', N(3)),
-            (S(2), '+', N(4)),
-        ],
+        steps: &[(N(0), '*', N(1)), (S(0), '*', N(2)), (S(1), '-', N(3)), (S(2), '+', N(4))],
     },
 ];

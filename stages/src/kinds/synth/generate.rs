@@ -102,10 +102,7 @@ impl Generator {
                 continue;
             }
             let used = (family.name, numbers.clone());
-            if attempt < FRESH_ATTEMPTS
-                && self.split == Split::Test
-                && self.seen_numbers.contains(&used)
-            {
+            if attempt < FRESH_ATTEMPTS && self.split == Split::Test && self.seen_numbers.contains(&used) {
                 continue;
             }
             let text = self.word(family, &numbers);
@@ -132,10 +129,7 @@ impl Generator {
             .collect();
         let mut results = Vec::with_capacity(family.steps.len());
         for &(left, op, right) in family.steps {
-            let (a, b) = (
-                value(left, &numbers, &results),
-                value(right, &numbers, &results),
-            );
+            let (a, b) = (value(left, &numbers, &results), value(right, &numbers, &results));
             let result = match op {
                 '+' => a + b,
                 '-' => a - b,
@@ -167,13 +161,7 @@ impl Generator {
     }
 
     /// Adds the solution, worked or stated.
-    fn solve(
-        &mut self,
-        family: &Family,
-        numbers: &[i64],
-        results: &[i64],
-        text: String,
-    ) -> Problem {
+    fn solve(&mut self, family: &Family, numbers: &[i64], results: &[i64], text: String) -> Problem {
         let answer = results.last().map(i64::to_string).unwrap_or_default();
         let conclusion = format!("The answer is \\boxed{{{answer}}}.");
         // 53 random bits make a uniform number in [0, 1).
@@ -186,22 +174,13 @@ impl Generator {
                 .iter()
                 .zip(results)
                 .map(|(&(left, op, right), result)| {
-                    let (a, b) = (
-                        value(left, numbers, results),
-                        value(right, numbers, results),
-                    );
+                    let (a, b) = (value(left, numbers, results), value(right, numbers, results));
                     format!("{a} {op} {b} = {result}.")
                 })
                 .collect();
             format!("To solve this, {} {conclusion}", steps.join(" Then "))
         };
-        Problem {
-            problem: text,
-            solution,
-            answer,
-            level: family.level,
-            subject: family.subject.to_owned(),
-        }
+        Problem { problem: text, solution, answer, level: family.level, subject: family.subject.to_owned() }
     }
 
     fn pick<T: Copy>(&mut self, items: &[T]) -> T {
@@ -233,12 +212,6 @@ fn value(operand: Operand, numbers: &[i64], results: &[i64]) -> i64 {
 fn split_of(seed: u64, family: &Family, numbers: &[i64]) -> Split {
     let text = format!("synth split {seed} {} {numbers:?}", family.name);
     let hash = blake3::hash(text.as_bytes());
-    let first = hash.as_bytes()[..8]
-        .iter()
-        .fold(0u64, |x, &b| x << 8 | u64::from(b));
-    if first % TEST_SHARE == 0 {
-        Split::Test
-    } else {
-        Split::Train
-    }
+    let first = hash.as_bytes()[..8].iter().fold(0u64, |x, &b| x << 8 | u64::from(b));
+    if first % TEST_SHARE == 0 { Split::Test } else { Split::Train }
 }

@@ -73,12 +73,7 @@ impl Synth {
         let exact: Vec<f64> = weights.iter().map(|w| w / sum * f64::from(total)).collect();
         let mut quotas: Vec<u32> = exact.iter().map(|x| x.floor() as u32).collect();
         let mut order: Vec<usize> = (0..exact.len()).collect();
-        order.sort_by(|&a, &b| {
-            exact[b]
-                .fract()
-                .total_cmp(&exact[a].fract())
-                .then(a.cmp(&b))
-        });
+        order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()).then(a.cmp(&b)));
         let missing = total - quotas.iter().sum::<u32>();
         for &level in order.iter().take(missing as usize) {
             quotas[level] += 1;
@@ -99,8 +94,7 @@ impl Synth {
                 .with_help("raise `largest`, or ask for fewer problems")
             })?;
             let line = serde_json::to_string(&problem).map_err(std::io::Error::from);
-            line.and_then(|line| writeln!(file, "{line}"))
-                .map_err(|e| StageError::io(&path, e))?;
+            line.and_then(|line| writeln!(file, "{line}")).map_err(|e| StageError::io(&path, e))?;
         }
         file.flush().map_err(|e| StageError::io(&path, e))
     }
@@ -117,39 +111,23 @@ impl Stage for Synth {
     fn check(&self) -> Vec<ParamProblem> {
         let mut problems = Vec::new();
         let mut add = |param: &str, message: String, help: &str| {
-            problems.push(ParamProblem {
-                param: param.into(),
-                message,
-                help: help.into(),
-            });
+            problems.push(ParamProblem { param: param.into(), message, help: help.into() });
         };
         if self.levels.is_empty() {
             add("levels", "no level given".into(), "write `levels = [1, 2]`");
         }
         for (place, level) in self.levels.iter().enumerate() {
             if !(1..=5).contains(level) {
-                add(
-                    "levels",
-                    format!("there is no level {level}"),
-                    "levels are 1 to 5",
-                );
+                add("levels", format!("there is no level {level}"), "levels are 1 to 5");
             }
             if self.levels[..place].contains(level) {
-                add(
-                    "levels",
-                    format!("level {level} stands twice"),
-                    "name each level once",
-                );
+                add("levels", format!("level {level} stands twice"), "name each level once");
             }
         }
         if !self.weights.is_empty() && self.weights.len() != self.levels.len() {
             add(
                 "weights",
-                format!(
-                    "{} weights for {} levels",
-                    self.weights.len(),
-                    self.levels.len()
-                ),
+                format!("{} weights for {} levels", self.weights.len(), self.levels.len()),
                 "give one weight for each level, or none",
             );
         }
@@ -157,25 +135,13 @@ impl Stage for Synth {
         if !self.weights.is_empty()
             && !(self.weights.iter().all(usable) && self.weights.iter().sum::<f64>() > 0.0)
         {
-            add(
-                "weights",
-                "not usable as shares".into(),
-                "use numbers from 0 up, not all 0",
-            );
+            add("weights", "not usable as shares".into(), "use numbers from 0 up, not all 0");
         }
         if self.largest < 5 {
-            add(
-                "largest",
-                format!("{} leaves no room", self.largest),
-                "use 5 or more",
-            );
+            add("largest", format!("{} leaves no room", self.largest), "use 5 or more");
         }
         if !(0.0..=1.0).contains(&self.direct) {
-            add(
-                "direct",
-                format!("{} is no share", self.direct),
-                "use a number from 0 to 1",
-            );
+            add("direct", format!("{} is no share", self.direct), "use a number from 0 to 1");
         }
         problems
     }
