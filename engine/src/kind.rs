@@ -94,6 +94,17 @@ impl Input {
     pub fn reference(&self) -> &str {
         &self.0
     }
+
+    /// True when it may stand for several instances of a stage: `@eval[*]`, `@eval[seed=*]`.
+    pub fn is_fan_in(&self) -> bool {
+        let stage = self.0.split('/').next().unwrap_or_default();
+        match (stage.find('['), stage.find(']')) {
+            (Some(open), Some(close)) if stage.starts_with('@') && open < close => {
+                stage[open..close].contains('*')
+            }
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Input {
@@ -145,12 +156,61 @@ impl JsonSchema for Input {
     }
 }
 
-/// Several inputs by label. In a manifest either a table of references or one fan-in reference,
-/// `"@stage[*]"`, which the engine expands to every instance of that stage, labelled by its arm
-/// (or `arm.axis-value` when a matrix is crossed in).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Several inputs by label. In a manifest a reference such as `"@stage[*]"`, an array of
+/// references, or a table of label → reference.
+///
+/// The engine expands a fan-in reference to every instance it names, labelled by what stands in
+/// the instance's brackets (`lora`, or `lora,seed=1`); a single reference is labelled by its
+/// stage, or its file. Under a label of its own (`math = "@eval[*]"`) a fan-in is labelled
+/// `math/lora`. Until then such entries have keys starting with [`UNEXPANDED`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Inputs(pub BTreeMap<String, Input>);
+
+/// First character of the keys of entries of [`Inputs`] that the engine has yet to expand.
+pub const UNEXPANDED: char = '*';
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Inputs;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("references: \"@stage[*]\", an array, or a table of label = \"@stage\"")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Inputs, E> {
+                let key = UNEXPANDED.to_string();
+                Ok(Inputs(BTreeMap::from([(key, Input::new(text))])))
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(
+                self,
+                mut items: A,
+            ) -> Result<Inputs, A::Error> {
+                let mut inputs = BTreeMap::new();
+                while let Some(input) = items.next_element::<Input>()? {
+                    inputs.insert(format!("{UNEXPANDED}{:06}", inputs.len()), input);
+                }
+                Ok(Inputs(inputs))
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Inputs, A::Error> {
+                let mut inputs = BTreeMap::new();
+                while let Some((label, input)) = map.next_entry::<String, Input>()? {
+                    let label = if input.is_fan_in() {
+                        format!("{UNEXPANDED}{label}/")
+                    } else {
+                        label
+                    };
+                    inputs.insert(label, input);
+                }
+                Ok(Inputs(inputs))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
 
 impl JsonSchema for Inputs {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -159,8 +219,12 @@ impl JsonSchema for Inputs {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let one = generator.subschema_for::<Input>();
         schemars::json_schema!({
-            "description": "A fan-in reference such as \"@stage[*]\", or a table of label → reference.",
-            "anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": one}]
+            "description": "References: \"@stage[*]\" for every instance of a stage, an array of references, or a table of label = reference.",
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": one},
+                {"type": "object", "additionalProperties": one}
+            ]
         })
     }
 }
@@ -419,10 +483,28 @@ pub struct KindEntry {
     pub version: u32,
     /// JSON Schema of the params, with the doc comments.
     pub schema: fn() -> Schema,
-    /// Parses TOML params (spans kept in the error).
-    pub parse_toml: fn(toml::Value) -> Result<CheckedStage, toml::de::Error>,
+    /// Parses params as a manifest has them; an error names the param it is about.
+    pub parse: fn(&Value) -> Result<CheckedStage, ParamProblem>,
     /// Parses resolved JSON params, in the worker.
     pub parse_json: fn(Value) -> Result<CheckedStage, serde_json::Error>,
+}
+
+fn parse<S: Stage>(value: &Value) -> Result<CheckedStage, ParamProblem> {
+    if let Ok(stage) = S::deserialize(value) {
+        return Ok(Box::new(stage));
+    }
+    // Once more, slower, to learn where it went wrong.
+    match serde_path_to_error::deserialize::<_, S>(value) {
+        Ok(stage) => Ok(Box::new(stage)),
+        Err(error) => {
+            let path = error.path().to_string();
+            Err(ParamProblem {
+                param: if path == "." { String::new() } else { path },
+                message: error.into_inner().to_string(),
+                help: format!("see `pipeline kinds {}`", S::KIND),
+            })
+        }
+    }
 }
 
 /// Every stage kind the binary knows, by name.
@@ -443,7 +525,7 @@ impl Registry {
             name: S::KIND,
             version: S::VERSION,
             schema: || schemars::schema_for!(S),
-            parse_toml: |value| Ok(Box::new(value.try_into::<S>()?)),
+            parse: parse::<S>,
             parse_json: |value| Ok(Box::new(serde_json::from_value::<S>(value)?)),
         };
         self.kinds.insert(S::KIND, entry);

@@ -25,7 +25,9 @@
 pub mod digest;
 pub mod event;
 pub mod explain;
+pub mod graph;
 pub mod key;
 pub mod kind;
+pub mod manifest;
 pub mod plan;
 pub mod store;

@@ -32,6 +32,10 @@ pub struct Experiment {
     pub arms: Vec<(String, String)>,
     /// BLAKE3 (hex) over the manifest and what it extends; what trust refers to.
     pub digest: String,
+    /// The `[claims]` table, variables filled in.
+    pub claims: Value,
+    /// The `[deviations]` table, variables filled in.
+    pub deviations: Value,
 }
 
 /// One node of the DAG.
