@@ -1,19 +1,26 @@
 //! Checkpoints on disk: reading safetensors folders and GGUF files, writing folders.
 //!
-//! - [`mod@self`]: [`Checkpoint`], one view of any of them: Hugging Face names
+//! - here: [`Checkpoint`], one view of any of them: Hugging Face names
 //!   (`model.layers.0.self_attn.q_proj.weight`), matrices `[out, in]`;
 //! - `safetensors`: header and shard index, every number checked;
-//! - `convert`: parallel number-format conversion.
+//! - `gguf`: the container; `gguf_model`: its names, row order and configuration;
+//! - `format`: stored number formats; `convert`: parallel conversion into another;
+//! - `error`: what can be wrong.
 //!
 //! Files are mapped, not read: a tensor's pages come in when it is loaded and only that
 //! tensor is held. Nothing is allocated by a number that was not checked against the file.
 
 mod convert;
+mod error;
+mod format;
+mod gguf;
+mod gguf_model;
 mod safetensors;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -21,93 +28,11 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use half::{bf16, f16};
 use memmap2::Mmap;
 
-use crate::config::{ConfigError, FloatType, ModelConfig};
-
-/// A checkpoint that cannot be read or written, and where.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// The operating system refused.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// File or folder.
-        path: PathBuf,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// The configuration is missing or unusable.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The path holds no checkpoint.
-    #[error("{}: {detail}", path.display())]
-    NotACheckpoint {
-        /// What was opened.
-        path: PathBuf,
-        /// What was looked for.
-        detail: String,
-    },
-    /// A file is damaged before any tensor could be named.
-    #[error("{}: {detail}", file.display())]
-    Header {
-        /// The damaged file.
-        file: PathBuf,
-        /// What is wrong and what to do.
-        detail: String,
-    },
-    /// One tensor is damaged or unusable.
-    #[error("{}: tensor `{tensor}` {detail}", file.display())]
-    Tensor {
-        /// File that holds it.
-        file: PathBuf,
-        /// Its name.
-        tensor: String,
-        /// What is wrong.
-        detail: String,
-    },
-    /// Tensors that the configuration calls for are not there.
-    #[error("{}: {count} tensors are missing: {}", path.display(), tensors.join(", "))]
-    Missing {
-        /// The checkpoint.
-        path: PathBuf,
-        /// How many are missing.
-        count: usize,
-        /// Names of the first few.
-        tensors: Vec<String>,
-    },
-    /// Tensors that the configuration has no place for.
-    #[error("{}: {count} tensors have no place in the model that config.json describes: {}", path.display(), tensors.join(", "))]
-    Extra {
-        /// The checkpoint.
-        path: PathBuf,
-        /// How many there are.
-        count: usize,
-        /// Names of the first few.
-        tensors: Vec<String>,
-    },
-}
-
-impl CheckpointError {
-    fn io(path: &Path, source: std::io::Error) -> Self {
-        CheckpointError::Io {
-            path: path.to_path_buf(),
-            source,
-        }
-    }
-
-    fn header(file: &Path, detail: impl Into<String>) -> Self {
-        CheckpointError::Header {
-            file: file.to_path_buf(),
-            detail: detail.into(),
-        }
-    }
-
-    fn tensor(file: &Path, tensor: &str, detail: impl Into<String>) -> Self {
-        CheckpointError::Tensor {
-            file: file.to_path_buf(),
-            tensor: tensor.into(),
-            detail: detail.into(),
-        }
-    }
-}
+use self::convert::Stored;
+pub use self::error::CheckpointError;
+use self::format::Format;
+pub use self::gguf::{Metadata as GgufMetadata, Value as GgufValue};
+use crate::config::{FloatType, ModelConfig};
 
 /// The values of one tensor as they are stored.
 #[derive(Debug)]
@@ -125,8 +50,10 @@ pub struct TensorView<'a> {
 struct Place {
     shard: usize,
     shape: Vec<usize>,
-    dtype: FloatType,
+    format: Format,
     range: Range<usize>,
+    /// See [`Stored::interleaved`].
+    interleaved: Option<(usize, usize)>,
 }
 
 #[derive(Debug)]
@@ -142,57 +69,74 @@ pub struct Checkpoint {
     config: ModelConfig,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Place>,
+    gguf: Option<GgufMetadata>,
 }
 
 impl Checkpoint {
-    /// Opens a folder of safetensors (one file, or shards with an index).
+    /// Opens a folder of safetensors (one file, or shards with an index), a GGUF file, or a
+    /// folder that holds one GGUF file.
     ///
     /// Headers are read and checked; weights are not touched.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let config = ModelConfig::from_file(&path.join("config.json"))?;
-        let index = path.join("model.safetensors.index.json");
-        let single = path.join("model.safetensors");
-        let placement = match (single.is_file(), index.is_file()) {
-            (true, _) => None,
-            (false, true) => Some(safetensors::read_index(&index)?),
-            (false, false) => {
-                return Err(CheckpointError::NotACheckpoint {
-                    path: path.to_path_buf(),
-                    detail: "holds neither model.safetensors nor model.safetensors.index.json \
-                             nor one .gguf file"
-                        .into(),
-                });
-            }
+        let nothing = |detail: &str| CheckpointError::NotACheckpoint {
+            path: path.to_path_buf(),
+            detail: detail.to_string(),
         };
-        let mut names: Vec<String> = match &placement {
-            None => vec!["model.safetensors".into()],
+        let kind = std::fs::metadata(path).map_err(|e| CheckpointError::io(path, e))?;
+        if kind.is_file() {
+            let mut magic = [0; 4];
+            let mut file = File::open(path).map_err(|e| CheckpointError::io(path, e))?;
+            return match file.read_exact(&mut magic) {
+                Ok(()) if magic == *b"GGUF" => Self::open_gguf(path),
+                _ => Err(nothing(
+                    "is no GGUF file; for safetensors name the folder that holds config.json",
+                )),
+            };
+        }
+        let index = path.join("model.safetensors.index.json");
+        if path.join("model.safetensors").is_file() {
+            return Self::open_folder(path, None);
+        }
+        if index.is_file() {
+            return Self::open_folder(path, Some(&index));
+        }
+        match gguf_model::find_in_folder(path)? {
+            Some(file) => Self::open_gguf(&file),
+            None => Err(nothing(
+                "holds neither model.safetensors nor model.safetensors.index.json nor a .gguf file; \
+                 other formats (pytorch_model.bin) must be converted to safetensors first",
+            )),
+        }
+    }
+
+    fn open_folder(path: &Path, index: Option<&Path>) -> Result<Self, CheckpointError> {
+        let config = ModelConfig::from_file(&path.join("config.json"))?;
+        let placement = index.map(safetensors::read_index).transpose()?;
+        let names = match &placement {
+            None => BTreeSet::from(["model.safetensors".to_string()]),
             Some(map) => map.values().cloned().collect(),
         };
-        names.sort();
-        names.dedup();
-
         let mut shards = Vec::new();
         let mut tensors = BTreeMap::new();
-        for (number, name) in names.iter().enumerate() {
+        for name in &names {
             let shard = map_file(&path.join(name))?;
             for entry in safetensors::read_header(&shard.path, &shard.map)? {
-                if let Some(wanted) = placement.as_ref().map(|map| map.get(&entry.name)) {
-                    if wanted != Some(name) {
-                        let wanted = wanted.map_or("no file", String::as_str);
-                        let detail =
-                            format!("is here, but {} puts it in {wanted}", index.display());
-                        return Err(CheckpointError::tensor(&shard.path, &entry.name, detail));
-                    }
+                let wanted = placement.as_ref().map(|map| map.get(&entry.name));
+                if wanted.is_some_and(|wanted| wanted != Some(name)) {
+                    let wanted = wanted.flatten().map_or("no file", String::as_str);
+                    let detail = format!("is here, but the index puts it in {wanted}");
+                    return Err(CheckpointError::tensor(&shard.path, &entry.name, detail));
                 }
                 if is_buffer(&entry.name) {
                     continue;
                 }
-                let dtype = entry.float(&shard.path)?;
+                let format = entry.format(&shard.path)?;
                 let place = Place {
-                    shard: number,
+                    shard: shards.len(),
                     shape: entry.shape,
-                    dtype,
+                    format,
                     range: entry.range,
+                    interleaved: None,
                 };
                 tensors.insert(entry.name, place);
             }
@@ -200,11 +144,8 @@ impl Checkpoint {
         }
         for (name, file) in placement.into_iter().flatten() {
             if !tensors.contains_key(&name) && !is_buffer(&name) {
-                return Err(CheckpointError::tensor(
-                    &index,
-                    &name,
-                    format!("should be in {file}, but is not"),
-                ));
+                let detail = format!("is not in {file}, where the index puts it");
+                return Err(CheckpointError::tensor(&path.join(&file), &name, detail));
             }
         }
         Ok(Checkpoint {
@@ -212,6 +153,48 @@ impl Checkpoint {
             config,
             shards,
             tensors,
+            gguf: None,
+        })
+    }
+
+    fn open_gguf(path: &Path) -> Result<Self, CheckpointError> {
+        let shard = map_file(path)?;
+        let (metadata, entries) = gguf::read_header(path, &shard.map)?;
+        let config = gguf_model::config(&metadata, &entries, &shard.map)?;
+        let mut tensors = BTreeMap::new();
+        // The factors of llama 3's rotary scaling have become part of the configuration.
+        for entry in entries
+            .into_iter()
+            .filter(|entry| entry.name != "rope_freqs.weight")
+        {
+            // A tensor of no known place keeps its name and is reported by `check_complete`.
+            let name = gguf_model::tensor_name(&entry.name).unwrap_or_else(|| entry.name.clone());
+            let rows = entry.shape.first().copied().unwrap_or(0);
+            let interleaved =
+                gguf_model::interleaved_heads(&config, &name).map(|heads| (rows, heads));
+            let quantised_vector = entry.shape.len() < 2 && entry.format.block().0 > 1;
+            if interleaved.is_some_and(|(rows, heads)| {
+                rows == 0 || quantised_vector || !rows.is_multiple_of(2 * heads)
+            }) {
+                let detail = format!("of shape {:?} does not divide into its heads", entry.shape);
+                return Err(CheckpointError::tensor(path, &entry.name, detail));
+            }
+            let place = Place {
+                shard: 0,
+                shape: entry.shape,
+                format: entry.format,
+                range: entry.range,
+                interleaved,
+            };
+            tensors.insert(name, place);
+        }
+        let path = path.to_path_buf();
+        Ok(Checkpoint {
+            path,
+            config,
+            shards: vec![shard],
+            tensors,
+            gguf: Some(metadata),
         })
     }
 
@@ -225,26 +208,37 @@ impl Checkpoint {
         &self.path
     }
 
+    /// The metadata of a GGUF file, where tokenizer and chat template are; none for a folder.
+    pub fn gguf(&self) -> Option<&GgufMetadata> {
+        self.gguf.as_ref()
+    }
+
     /// Names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Shape and stored number format of a tensor.
+    /// Shape of a tensor and the number format that [`Checkpoint::tensor`] gives it in.
     pub fn info(&self, name: &str) -> Option<(&[usize], FloatType)> {
         self.tensors
             .get(name)
-            .map(|place| (place.shape.as_slice(), place.dtype))
+            .map(|place| (place.shape.as_slice(), place.format.float()))
     }
 
-    /// The stored values of a tensor.
+    /// The values of a tensor: as they are stored, or f32 where they are quantised.
     ///
     /// Errors: no tensor of that name.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
         let place = self.place(name)?;
-        let bytes = Cow::Borrowed(&self.shards[place.shard].map[place.range.clone()]);
+        let stored = self.stored(place);
+        let float = place.format.float();
+        let bytes = if place.interleaved.is_none() && place.format.block() == (1, float.size()) {
+            Cow::Borrowed(stored.bytes)
+        } else {
+            Cow::Owned(convert::to_bytes(stored))
+        };
         Ok(TensorView {
-            dtype: place.dtype,
+            dtype: float,
             shape: place.shape.clone(),
             bytes,
         })
@@ -264,11 +258,11 @@ impl Checkpoint {
         if place.shape != expected {
             return Err(self.wrong_shape(name, place, &expected));
         }
-        let view = self.tensor(name)?;
+        let stored = self.stored(place);
         let data = match dtype {
-            DType::F32 => TensorData::new(convert::to_vec::<f32>(&view), expected),
-            DType::F16 => TensorData::new(convert::to_vec::<f16>(&view), expected),
-            DType::BF16 => TensorData::new(convert::to_vec::<bf16>(&view), expected),
+            DType::F32 => TensorData::new(convert::to_vec::<f32>(stored), expected),
+            DType::F16 => TensorData::new(convert::to_vec::<f16>(stored), expected),
+            DType::BF16 => TensorData::new(convert::to_vec::<bf16>(stored), expected),
             other => {
                 let detail = format!("cannot be loaded as {other:?}; use F32, F16 or BF16");
                 return Err(CheckpointError::tensor(
@@ -340,6 +334,14 @@ impl Checkpoint {
             "differs from the embedding, but config.json says `tie_word_embeddings`: true; \
              set it to false, or remove the tensor",
         ))
+    }
+
+    fn stored(&self, place: &Place) -> Stored<'_> {
+        Stored {
+            bytes: &self.shards[place.shard].map[place.range.clone()],
+            format: place.format,
+            interleaved: place.interleaved,
+        }
     }
 
     fn place(&self, name: &str) -> Result<&Place, CheckpointError> {

@@ -13,7 +13,7 @@ use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 
 use super::CheckpointError;
-use crate::config::FloatType;
+use super::format::Format;
 
 /// The format's own limit on the header, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
@@ -32,12 +32,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The float format, or an error that names the tensor.
-    pub(super) fn float(&self, file: &Path) -> Result<FloatType, CheckpointError> {
+    /// The number format, or an error that names the tensor.
+    pub(super) fn format(&self, file: &Path) -> Result<Format, CheckpointError> {
         match self.dtype {
-            Dtype::F32 => Ok(FloatType::F32),
-            Dtype::F16 => Ok(FloatType::F16),
-            Dtype::BF16 => Ok(FloatType::BF16),
+            Dtype::F32 => Ok(Format::F32),
+            Dtype::F16 => Ok(Format::F16),
+            Dtype::BF16 => Ok(Format::BF16),
             other => Err(CheckpointError::tensor(
                 file,
                 &self.name,
