@@ -22,12 +22,16 @@
 //! | `runs/RUN/events.jsonl` | what happened in a run, in order: the truth for history |
 //! | `memo` | stat → digest, so that a large file is hashed once |
 
+pub mod cli;
 pub mod digest;
 pub mod event;
 pub mod explain;
 pub mod graph;
+pub mod history;
 pub mod key;
 pub mod kind;
 pub mod manifest;
 pub mod plan;
+pub mod run;
 pub mod store;
+pub mod ui;

@@ -47,6 +47,11 @@ impl Store {
         Ok(view)
     }
 
+    /// The view of an artifact, if one was made before; nothing is checked or written.
+    pub fn existing_view(&self, record: &Record) -> Option<PathBuf> {
+        Some(self.path_of("views", &record.output)).filter(|view| view.is_dir())
+    }
+
     /// Checks every blob of a record, evicting what is missing or damaged.
     pub fn check_content(&self, record: &Record) -> Result<(), StoreError> {
         for entry in &record.entries {
