@@ -23,9 +23,10 @@ impl Arm {
     }
 }
 
-/// The arm of an instance's label: `lora` of `lora,seed=2`.
+/// The arm of an instance's label: `lora` of `lora,seed=2` and of `math/lora`.
 pub fn arm_of(label: &str) -> &str {
-    label.split(',').next().unwrap_or(label).trim()
+    let instance = label.rsplit('/').next().unwrap_or(label);
+    instance.split(',').next().unwrap_or(instance).trim()
 }
 
 /// The given arms that have results, then arms that have results only, by name.
@@ -169,5 +170,6 @@ mod tests {
         let names: Vec<String> = in_order(&given, present.iter()).into_iter().map(|a| a.name).collect();
         assert_eq!(names, ["base", "lora", "extra"]);
         assert_eq!(arm_of("lora,seed=2"), "lora");
+        assert_eq!(arm_of("math/lora"), "lora");
     }
 }

@@ -3,8 +3,10 @@
 //! | kind | file | does |
 //! |---|---|---|
 //! | `aggregate` | `kinds/aggregate/` | compares the arms: intervals, paired tests, claims |
+//! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
 //! | `grade` | `kinds/grade.rs` | extracts and checks answers |
 //! | `synth` | `kinds/synth/` | makes arithmetic word problems |
+//! | `tokenizer` | `kinds/tokenizer.rs` | learns a small BPE tokenizer |
 //!
 //! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
 //! and claims), [`stats`] (intervals and tests) and [`repetition`].
@@ -24,6 +26,8 @@ use engine::kind::Registry;
 pub fn registry() -> Registry {
     Registry::new()
         .with::<kinds::aggregate::Aggregate>()
+        .with::<kinds::fetch::Fetch>()
         .with::<kinds::grade::Grade>()
         .with::<kinds::synth::Synth>()
+        .with::<kinds::tokenizer::Tokenizer>()
 }
