@@ -4,15 +4,23 @@
 //! Exit codes: 0 everything asked for is there; 1 a stage failed; 2 bad usage or manifest;
 //! 3 the environment (cache, device) does not allow it; 130 interrupted.
 
+mod check;
+mod cache;
 pub mod common;
 mod completions;
 mod diff;
+mod explain;
+mod graph;
+mod init;
+mod kinds;
 mod log;
 mod plan;
 mod run;
 mod runs;
+mod schema;
 mod status;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -50,6 +58,8 @@ enum Command {
     Run(run::Args),
     /// Show what `run` would do and why, and do nothing.
     Plan(plan::Args),
+    /// Say why a stage would run, or why it did, down to what changed.
+    Explain(explain::Args),
     /// Show where the stages of a manifest stand, or what runs now.
     Status(status::Args),
     /// Show what a stage's worker printed.
@@ -58,6 +68,18 @@ enum Command {
     Runs(runs::Args),
     /// Compare two runs: what changed, and what came of it.
     Diff(diff::Args),
+    /// Check manifests and list every problem.
+    Check(check::Args),
+    /// Draw the stages of a manifest and what they depend on.
+    Graph(graph::Args),
+    /// Describe the stage kinds and their params.
+    Kinds(kinds::Args),
+    /// Print the JSON Schema of manifests, for editors.
+    Schema(schema::Args),
+    /// Write a commented manifest to begin with.
+    Init(init::Args),
+    /// List, verify, pin and collect what the cache holds.
+    Cache(cache::Args),
     /// Print a completion script for a shell.
     Completions(completions::Args),
     /// Run one stage as a worker (internal).
@@ -121,7 +143,7 @@ impl CliError {
 
     fn print(self) {
         match self {
-            Self::Manifest(errors) => ui::note(format!("{:?}", miette::Report::new(errors))),
+            Self::Manifest(errors) => ui::note(errors.render(std::io::stderr().is_terminal(), 100)),
             other => ui::note(format!("error: {other}")),
         }
     }
@@ -144,10 +166,17 @@ fn dispatch(command: Command, registry: &Registry, host: &Host) -> Result<ExitCo
     match command {
         Command::Run(args) => run::run(&args, registry, host),
         Command::Plan(args) => plan::run(&args, registry, host),
+        Command::Explain(args) => explain::run(&args, registry, host),
+        Command::Cache(args) => cache::run(&args),
         Command::Status(args) => status::run(&args, registry, host),
         Command::Log(args) => log::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Check(args) => check::run(&args, registry),
+        Command::Graph(args) => graph::run(&args, registry),
+        Command::Kinds(args) => kinds::run(&args, registry),
+        Command::Schema(args) => schema::run(&args, registry),
+        Command::Init(args) => init::run(&args, registry),
         Command::Completions(args) => completions::run(&args),
         Command::ExecStage(args) => Ok(crate::run::exec::main(&args.job, args.attached, registry)),
     }

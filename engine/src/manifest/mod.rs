@@ -38,10 +38,14 @@ use crate::kind::Registry;
 use crate::plan::{Experiment, Plan};
 
 pub use problem::{ManifestErrors, Problem};
+pub(crate) use settings::{duration, size};
 pub use source::Span;
 
+#[cfg(test)]
 pub(crate) use document::TOP_KEYS;
+pub(crate) use names::slug;
 pub(crate) use settings::Settings;
+pub(crate) use suggest::remedy;
 
 use build::Builder;
 use document::Document;
@@ -78,12 +82,11 @@ fn plan(
     let document = Document::read(&read.root, problems);
     let mut kinds = Kinds::default();
     let families = Families::read(&document, registry, &mut kinds, problems);
-    let builder = Builder {
-        document: &document,
-        families: &families,
-        kinds: &kinds,
-        folders: &read.folders,
-    };
+    let builder = Builder { document: &document, families: &families, kinds: &kinds, folders: &read.folders };
+    if document.stages.is_empty() && problems.is_empty() {
+        let help = "add a stage: [stage.NAME] with a `kind`; `pipeline kinds` lists these";
+        problems.push(Problem::new("no-stages", "the manifest has no stages", help));
+    }
     let stages = builder.build(problems);
     let arms = document.arms.iter();
     Some(Plan {
