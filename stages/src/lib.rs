@@ -3,6 +3,7 @@
 //! | kind | file | does |
 //! |---|---|---|
 //! | `aggregate` | `kinds/aggregate/` | compares the arms: intervals, paired tests, claims |
+//! | `command` | `kinds/command.rs` | runs any program |
 //! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
 //! | `grade` | `kinds/grade.rs` | extracts and checks answers |
 //! | `synth` | `kinds/synth/` | makes arithmetic word problems |
@@ -26,6 +27,7 @@ use engine::kind::Registry;
 pub fn registry() -> Registry {
     Registry::new()
         .with::<kinds::aggregate::Aggregate>()
+        .with::<kinds::command::Command>()
         .with::<kinds::fetch::Fetch>()
         .with::<kinds::grade::Grade>()
         .with::<kinds::synth::Synth>()
