@@ -1,0 +1,153 @@
+//! Equality of two parsed strings: `str(a) == str(b)`, `a.equals(b)`, `simplify(a - b) == 0`,
+//! `|lhs − rhs|` of relations, numbers to 1e-4, matrices to three decimals.
+
+use super::eval::{Evaluator, Value};
+use super::expr::{Arena, Id, Node, Object};
+use super::{latex, lists, python};
+use crate::qwen::equal::close;
+
+/// Points at which two expressions must agree.
+const POINTS: u32 = 5;
+
+/// Rounding errors that count as none.
+const SLACK: f64 = 32.0;
+
+/// Whether sympy would find two strings equal.
+pub fn symbolic_equal(a: &str, b: &str) -> bool {
+    let mut arena = Arena::default();
+    let a = parse(a, &mut arena);
+    let b = parse(b, &mut arena);
+    objects_equal(&mut arena, &a, &b)
+}
+
+/// The first parser that reads a string wins; each tries it with `\\` as `\` first.
+fn parse(s: &str, arena: &mut Arena) -> Object {
+    let single = s.contains("\\\\").then(|| s.replace("\\\\", "\\"));
+    for parser in [latex::parse_latex, python::parse_expr, lists::latex2sympy] {
+        for text in [single.as_deref(), Some(s)].into_iter().flatten() {
+            let (nodes, args) = (arena.nodes.len(), arena.args.len());
+            if let Some(object) = parser(text, arena) {
+                return object;
+            }
+            arena.nodes.truncate(nodes);
+            arena.args.truncate(args);
+        }
+    }
+    Object::Text(s.to_string())
+}
+
+fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {
+    match (a, b) {
+        (&Object::Expr(a), &Object::Expr(b)) => expressions_equal(arena, a, b),
+        (&Object::Rel(_, a, b), &Object::Rel(_, c, d)) => relations_equal(arena, (a, b), (c, d)),
+        (Object::Bool(a), Object::Bool(b)) => a == b,
+        (Object::Chain(a), Object::Chain(b)) => a == b && *a != 0,
+        (Object::Text(a), Object::Text(b)) => a == b,
+        (Object::Text(t), &Object::Expr(e)) | (&Object::Expr(e), Object::Text(t)) => {
+            printed(arena, e).is_some_and(|s| s == *t)
+        }
+        (Object::Tuple(a), Object::Tuple(b)) | (Object::List(a), Object::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(arena, a, b))
+        }
+        (Object::Set(a), Object::Set(b)) => sets_equal(arena, a, b),
+        (Object::Matrix(r, c, a), Object::Matrix(s, d, b)) => {
+            r == s && c == d && a.iter().zip(b).all(|(&a, &b)| entries_equal(arena, a, b))
+        }
+        _ => false,
+    }
+}
+
+/// `str()` of a plain integer.
+fn printed(arena: &Arena, id: Id) -> Option<String> {
+    match arena.nodes[id as usize] {
+        Node::Num(n) if n == n.trunc() && n.abs() < 9e15 => Some(format!("{n}")),
+        Node::Neg(inner) => printed(arena, inner).map(|s| format!("-{s}")),
+        _ => None,
+    }
+}
+
+fn expressions_equal(arena: &Arena, a: Id, b: Id) -> bool {
+    let mut eval = Evaluator::new(arena);
+    let last = a.max(b);
+    let numeric = !eval.symbolic(a) && !eval.symbolic(b);
+    for point in 0..POINTS {
+        eval.at(point, last);
+        let (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) =
+            (eval.again(a), eval.again(b))
+        else {
+            return false;
+        };
+        let slack = SLACK * (ex + ey);
+        let equal = (x - y).norm() <= slack;
+        if numeric {
+            let real = |z: super::complex::C, err: f64| z.im.abs() <= SLACK * err;
+            return equal || (real(x, ex) && real(y, ey) && close(x.re, y.re));
+        }
+        if !equal {
+            return false;
+        }
+    }
+    true
+}
+
+fn relations_equal(arena: &mut Arena, (a, b): (Id, Id), (c, d): (Id, Id)) -> bool {
+    let minus = arena.push(Node::Neg(b));
+    let left = arena.push(Node::Add(a, minus));
+    let minus = arena.push(Node::Neg(d));
+    let right = arena.push(Node::Add(c, minus));
+    let mut eval = Evaluator::new(arena);
+    (0..POINTS).all(|point| {
+        eval.at(point, right);
+        match (eval.again(left), eval.again(right)) {
+            (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+                (x.norm() - y.norm()).abs() <= SLACK * (ex + ey)
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Python's `==` between elements: equal value, and a float only equals a float.
+fn identical(arena: &mut Arena, a: &Object, b: &Object) -> bool {
+    match (a, b) {
+        (&Object::Expr(a), &Object::Expr(b)) => {
+            let mut eval = Evaluator::new(arena);
+            if eval.float(a) != eval.float(b) {
+                return false;
+            }
+            (0..POINTS).all(|point| {
+                eval.at(point, a.max(b));
+                match (eval.again(a), eval.again(b)) {
+                    (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+                        (x - y).norm() <= SLACK * (ex + ey)
+                    }
+                    _ => false,
+                }
+            })
+        }
+        _ => objects_equal(arena, a, b),
+    }
+}
+
+fn sets_equal(arena: &mut Arena, a: &[Object], b: &[Object]) -> bool {
+    let mut inside = |x: &Object, set: &[Object]| set.iter().any(|y| identical(arena, x, y));
+    a.iter().all(|x| inside(x, b)) && b.iter().all(|x| inside(x, a))
+}
+
+/// Entries equal as expressions, or rounded to three decimals.
+fn entries_equal(arena: &Arena, a: Id, b: Id) -> bool {
+    let mut eval = Evaluator::new(arena);
+    let numeric = !eval.symbolic(a) && !eval.symbolic(b);
+    if !numeric {
+        return expressions_equal(arena, a, b);
+    }
+    eval.at(0, a.max(b));
+    match (eval.again(a), eval.again(b)) {
+        (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+            let round = |v: f64| (v * 1e3).round_ties_even();
+            (x - y).norm() <= SLACK * (ex + ey)
+                || (x.is_real() && y.is_real() && round(x.re) == round(y.re))
+        }
+        _ => false,
+    }
+}
