@@ -12,6 +12,6 @@ pub mod equal;
 pub mod gold;
 pub mod pystr;
 pub mod strip;
-mod sym;
+pub mod sym;
 mod units;
 mod words;

@@ -3,7 +3,7 @@
 
 use super::eval::{Evaluator, Value};
 use super::expr::{Arena, Id, Node, Object};
-use super::{latex, lists, python};
+use super::{l2s, latex, python};
 use crate::qwen::equal::close;
 
 /// Points at which two expressions must agree.
@@ -15,25 +15,48 @@ const SLACK: f64 = 32.0;
 /// Whether sympy would find two strings equal.
 pub fn symbolic_equal(a: &str, b: &str) -> bool {
     let mut arena = Arena::default();
-    let a = parse(a, &mut arena);
-    let b = parse(b, &mut arena);
+    let (_, a) = parse(a, &mut arena);
+    let (_, b) = parse(b, &mut arena);
     objects_equal(&mut arena, &a, &b)
 }
 
-/// The first parser that reads a string wins; each tries it with `\\` as `\` first.
-fn parse(s: &str, arena: &mut Arena) -> Object {
+/// The parser that read a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parser {
+    /// `sympy.parsing.latex.parse_latex`
+    Latex,
+    /// `sympy.parsing.sympy_parser.parse_expr`
+    Python,
+    /// `latex2sympy2.latex2sympy`
+    L2s,
+    /// None: the string stays a string.
+    Text,
+}
+
+/// Which parser reads `s`: the first that does wins, and each tries it with `\\` as `\` first.
+pub fn parser_of(s: &str) -> Parser {
+    parse(s, &mut Arena::default()).0
+}
+
+fn parse(s: &str, arena: &mut Arena) -> (Parser, Object) {
+    type Parse = fn(&str, &mut Arena) -> Option<Object>;
+    let parsers: [(Parser, Parse); 3] = [
+        (Parser::Latex, latex::parse_latex),
+        (Parser::Python, python::parse_expr),
+        (Parser::L2s, l2s::latex2sympy),
+    ];
     let single = s.contains("\\\\").then(|| s.replace("\\\\", "\\"));
-    for parser in [latex::parse_latex, python::parse_expr, lists::latex2sympy] {
+    for (name, parser) in parsers {
         for text in [single.as_deref(), Some(s)].into_iter().flatten() {
             let (nodes, args) = (arena.nodes.len(), arena.args.len());
             if let Some(object) = parser(text, arena) {
-                return object;
+                return (name, object);
             }
             arena.nodes.truncate(nodes);
             arena.args.truncate(args);
         }
     }
-    Object::Text(s.to_string())
+    (Parser::Text, Object::Text(s.to_string()))
 }
 
 fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {

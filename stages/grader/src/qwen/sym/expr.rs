@@ -129,6 +129,7 @@ pub enum Object {
     /// An expression.
     Expr(Id),
     /// A relation that stays open.
+    #[allow(dead_code)]
     Rel(Op, Id, Id),
     /// A relation that sympy decides at once.
     Bool(bool),

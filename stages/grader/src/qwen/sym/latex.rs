@@ -22,6 +22,7 @@ pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
         pos: 0,
         arena,
         depth: 0,
+        brackets: 0,
         steps: 0,
         bad: false,
     };
@@ -35,6 +36,7 @@ struct Parser<'a> {
     pos: usize,
     arena: &'a mut Arena,
     depth: u32,
+    brackets: u32,
     steps: u32,
     /// A character outside the grammar was met, or the budget ran out.
     bad: bool,
@@ -76,6 +78,13 @@ impl Parser<'_> {
             self.pos = pos;
         }
         out
+    }
+
+    /// A failure that no shorter prefix makes good: the parser took the way that one token told.
+    /// Inside brackets the decision to enter them looked further ahead.
+    fn committed<T>(&mut self) -> Option<T> {
+        self.bad |= self.brackets == 0;
+        None
     }
 
     fn relation(&mut self) -> Option<Object> {
@@ -311,9 +320,11 @@ impl Parser<'_> {
 
     fn group(&mut self, close: Kind) -> Option<Id> {
         self.pos += 1;
-        let id = self.expr()?;
+        self.brackets += 1;
+        let id = self.expr();
+        self.brackets -= 1;
         self.eat(close)?;
-        Some(id)
+        id
     }
 
     fn braced(&mut self) -> Option<Id> {
@@ -404,7 +415,7 @@ impl Parser<'_> {
             digits.push('.');
             point = true;
             if self.peek() != Kind::Digit {
-                return None;
+                return self.committed();
             }
             while self.peek() == Kind::Digit {
                 digits.push(self.text(self.pos)[0] as char);
@@ -432,7 +443,7 @@ impl Parser<'_> {
                 Kind::Underscore => {
                     let start = self.pos + 1;
                     if self.attempt(|p| p.script(Kind::Underscore)).is_none() {
-                        break;
+                        return self.committed();
                     }
                     // sympy prints the subscript; its tokens do as well, braces aside.
                     for t in start..self.pos {
@@ -539,9 +550,9 @@ impl Parser<'_> {
         } else {
             None
         };
-        let arg = match parens {
+        let arg = match parens.or_else(|| self.attempt(|p| p.product(true))) {
             Some(id) => id,
-            None => self.product(true)?,
+            None => self.argument_from_script(sub.as_mut().or(sup.as_mut())?)?,
         };
         let minus_one = sup.is_some_and(|s| self.is_minus_one(s));
         let (id, raised) = self.function(name, arg, sub, minus_one);
@@ -551,6 +562,26 @@ impl Parser<'_> {
             }
             _ => Some(id),
         }
+    }
+
+    /// `\log_28`: where no argument is left, the script's last digit is the argument.
+    fn argument_from_script(&mut self, script: &mut Id) -> Option<Id> {
+        let last = self.pos.checked_sub(1)?;
+        let run = self.tokens[..last]
+            .iter()
+            .rev()
+            .take_while(|t| t.kind == Kind::Digit)
+            .count();
+        let sign = self.tokens[(last - run).checked_sub(1)?].kind;
+        let digit = self.tokens[last].kind == Kind::Digit;
+        if !digit || run == 0 || !matches!(sign, Kind::Underscore | Kind::Caret) {
+            return None;
+        }
+        let digits = self.tokens[last - run].start as usize..self.tokens[last].start as usize;
+        let value = std::str::from_utf8(&self.src[digits]).ok()?.parse().ok()?;
+        *script = self.arena.push(Node::Num(value));
+        self.pos = last;
+        self.product(true)
     }
 
     fn is_minus_one(&self, id: Id) -> bool {
@@ -574,27 +605,7 @@ impl Parser<'_> {
             };
             return (self.arena.push(id), false);
         }
-        let (fun, inverse) = match name {
-            b"exp" => (Fun::Exp, None),
-            b"sin" => (Fun::Sin, Some(Fun::Asin)),
-            b"cos" => (Fun::Cos, Some(Fun::Acos)),
-            b"tan" => (Fun::Tan, Some(Fun::Atan)),
-            b"csc" => (Fun::Csc, Some(Fun::Acsc)),
-            b"sec" => (Fun::Sec, Some(Fun::Asec)),
-            b"cot" => (Fun::Cot, Some(Fun::Acot)),
-            b"sinh" => (Fun::Sinh, Some(Fun::Asinh)),
-            b"cosh" => (Fun::Cosh, Some(Fun::Acosh)),
-            b"tanh" => (Fun::Tanh, Some(Fun::Atanh)),
-            b"arcsin" => (Fun::Asin, None),
-            b"arccos" => (Fun::Acos, None),
-            b"arctan" => (Fun::Atan, None),
-            b"arccsc" => (Fun::Acsc, None),
-            b"arcsec" => (Fun::Asec, None),
-            b"arccot" => (Fun::Acot, None),
-            b"arsinh" => (Fun::Asinh, None),
-            b"arcosh" => (Fun::Acosh, None),
-            _ => (Fun::Atanh, None),
-        };
+        let (fun, inverse) = function_of(name);
         match inverse {
             Some(inverse) if minus_one => (self.arena.push(Node::Fun(inverse, arg)), true),
             _ => (self.arena.push(Node::Fun(fun, arg)), false),
@@ -650,5 +661,30 @@ impl Parser<'_> {
         self.eat(Kind::RBrace)?;
         let of = self.product(false)?;
         Some(self.arena.apply(extend_hash(variable, b"lim"), &[to, of]))
+    }
+}
+
+/// A function by its command's name, and its inverse where an exponent −1 stands for that.
+pub(super) fn function_of(name: &[u8]) -> (Fun, Option<Fun>) {
+    match name {
+        b"exp" => (Fun::Exp, None),
+        b"sin" => (Fun::Sin, Some(Fun::Asin)),
+        b"cos" => (Fun::Cos, Some(Fun::Acos)),
+        b"tan" => (Fun::Tan, Some(Fun::Atan)),
+        b"csc" => (Fun::Csc, Some(Fun::Acsc)),
+        b"sec" => (Fun::Sec, Some(Fun::Asec)),
+        b"cot" => (Fun::Cot, Some(Fun::Acot)),
+        b"sinh" => (Fun::Sinh, Some(Fun::Asinh)),
+        b"cosh" => (Fun::Cosh, Some(Fun::Acosh)),
+        b"tanh" => (Fun::Tanh, Some(Fun::Atanh)),
+        b"arcsin" => (Fun::Asin, None),
+        b"arccos" => (Fun::Acos, None),
+        b"arctan" => (Fun::Atan, None),
+        b"arccsc" => (Fun::Acsc, None),
+        b"arcsec" => (Fun::Asec, None),
+        b"arccot" => (Fun::Acot, None),
+        b"arsinh" | b"arcsinh" => (Fun::Asinh, None),
+        b"arcosh" | b"arccosh" => (Fun::Acosh, None),
+        _ => (Fun::Atanh, None),
     }
 }
