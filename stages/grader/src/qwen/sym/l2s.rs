@@ -21,6 +21,7 @@ pub fn latex2sympy(src: &str, arena: &mut Arena) -> Option<Object> {
         tokens: &tokens,
         pos: 0,
         arena,
+        furthest: 0,
         depth: 0,
         steps: 0,
         bad: false,
@@ -28,10 +29,14 @@ pub fn latex2sympy(src: &str, arena: &mut Arena) -> Option<Object> {
         matrices: Vec::new(),
     };
     let list = p.attempt(|p| p.list());
-    let object = match list {
-        Some(list) => Some(list),
-        None => p.relation(),
-    };
+    p.furthest = 0;
+    let object = list.or_else(|| {
+        let relation = p.relation();
+        // The choice between list and relation looks at all that can go on, so a prefix only
+        // counts where nothing more was possible after it.
+        relation.filter(|_| p.furthest <= p.pos)
+    });
+    p.peek();
     if p.bad { None } else { object }
 }
 
@@ -73,6 +78,7 @@ struct Parser<'a> {
     tokens: &'a [Token],
     pos: usize,
     arena: &'a mut Arena,
+    furthest: usize,
     depth: u32,
     steps: u32,
     bad: bool,
@@ -85,6 +91,7 @@ impl Parser<'_> {
     fn peek(&mut self) -> Kind {
         let kind = self.tokens[self.pos.min(self.tokens.len() - 1)].kind;
         self.bad |= kind == Kind::Error;
+        self.furthest = self.furthest.max(self.pos);
         kind
     }
 

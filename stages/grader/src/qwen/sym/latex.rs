@@ -23,11 +23,14 @@ pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
         arena,
         depth: 0,
         brackets: 0,
+        first: true,
+        bar_closes: false,
+        leading_zero: usize::MAX,
         steps: 0,
         bad: false,
     };
     let object = p.relation();
-    if p.bad { None } else { object }
+    if p.bad || p.leading_zero < p.pos { None } else { object }
 }
 
 struct Parser<'a> {
@@ -37,6 +40,12 @@ struct Parser<'a> {
     arena: &'a mut Arena,
     depth: u32,
     brackets: u32,
+    /// Whether the atom to come is the first of its run: it must be there.
+    first: bool,
+    /// Whether a `|` closes an absolute value rather than opens anything.
+    bar_closes: bool,
+    /// The first whole number with a leading zero: Python does not read it.
+    leading_zero: usize,
     steps: u32,
     /// A character outside the grammar was met, or the budget ran out.
     bad: bool,
@@ -99,13 +108,9 @@ impl Parser<'_> {
                 Kind::Ge => Op::Ge,
                 _ => return Some(left),
             };
-            let right = self.attempt(|p| {
-                p.pos += 1;
-                p.expr()
-            });
-            let Some(right) = right else {
-                return Some(left);
-            };
+            // A comparison sign is taken as soon as it is seen, so its right side must follow.
+            self.pos += 1;
+            let right = self.expr()?;
             left = match left {
                 Object::Expr(l) => super::relation::build(self.arena, op, l, right),
                 other => super::relation::chain(self.arena, other, op, right)?,
@@ -190,6 +195,7 @@ impl Parser<'_> {
             let from = self.arena.nodes.len() as Id;
             let pos = self.pos;
             let first = factors.is_empty();
+            self.first = first;
             let id = self.attempt(|p| p.postfix(nofunc && !first));
             let Some(id) = id else { break };
             let is_x = self.pos == pos + 1 && self.text(pos) == b"x";
@@ -217,6 +223,7 @@ impl Parser<'_> {
                     self.pos += 1;
                     id = self.arena.push(Node::Fun(Fun::Factorial, id));
                 }
+                Kind::Bar if self.bar_closes => return Some(id),
                 Kind::Bar => match self.attempt(|p| p.eval_at(id)) {
                     Some(at) => id = at,
                     None => return Some(id),
@@ -278,6 +285,7 @@ impl Parser<'_> {
             self.eat(Kind::RBrace)?;
             return Some(id);
         }
+        self.first = true;
         self.nested(|p| p.atom(true))
     }
 
@@ -288,10 +296,10 @@ impl Parser<'_> {
             Kind::LBrace => self.group(Kind::RBrace),
             Kind::LBraceLit => self.group(Kind::RBraceLit),
             Kind::Bar => {
-                let abs = self.attempt(|p| {
-                    let id = p.group(Kind::Bar)?;
-                    Some(p.arena.push(Node::Fun(Fun::Abs, id)))
-                });
+                if self.bar_closes {
+                    return None;
+                }
+                let abs = self.attempt(|p| p.absolute(false)).or_else(|| self.attempt(|p| p.absolute(true)));
                 abs.or_else(|| self.ket())
             }
             Kind::LFloor => {
@@ -321,10 +329,22 @@ impl Parser<'_> {
     fn group(&mut self, close: Kind) -> Option<Id> {
         self.pos += 1;
         self.brackets += 1;
+        let before = self.bar_closes;
+        self.bar_closes &= close == Kind::Bar;
         let id = self.expr();
+        self.bar_closes = before;
         self.brackets -= 1;
         self.eat(close)?;
         id
+    }
+
+    /// `|…|`; the second try takes every `|` for the closing one.
+    fn absolute(&mut self, closes: bool) -> Option<Id> {
+        let before = std::mem::replace(&mut self.bar_closes, closes);
+        let id = self.group(Kind::Bar);
+        self.bar_closes = before;
+        let id = id?;
+        Some(self.arena.push(Node::Fun(Fun::Abs, id)))
     }
 
     fn braced(&mut self) -> Option<Id> {
@@ -390,44 +410,68 @@ impl Parser<'_> {
         }
     }
 
+    /// Digits, groups of thousands, a fraction. White space between digits is skipped.
     fn number(&mut self) -> Option<Id> {
-        let mut digits = String::new();
-        let mut point = false;
-        while self.peek() == Kind::Digit {
-            digits.push(self.text(self.pos)[0] as char);
-            self.pos += 1;
+        let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
+        if self.dangling_point(self.pos + run) {
+            // The parser looks ahead, finds no number that goes on after the point, and makes do
+            // with single digits as far as it can.
+            return match run {
+                1 if self.first => self.committed(),
+                1 => None,
+                _ => {
+                    self.pos += 1;
+                    let digit = self.text(self.pos - 1)[0] - b'0';
+                    Some(self.arena.push(Node::Num(f64::from(digit))))
+                }
+            };
         }
+        let start = self.pos;
+        self.pos += run;
         while self.peek() == Kind::Comma {
             let group = self.attempt(|p| {
                 p.pos += 1;
-                let mut group = [0; 3];
-                for g in &mut group {
-                    *g = p.text(p.pos).first().copied()?;
-                    p.eat(Kind::Digit)?;
-                }
-                Some(group)
+                (0..3).try_for_each(|_| p.eat(Kind::Digit))?;
+                (!p.dangling_point(p.pos)).then_some(())
             });
-            let Some(group) = group else { break };
-            digits.extend(group.map(char::from));
+            if group.is_none() {
+                break;
+            }
         }
-        if self.peek() == Kind::Point {
+        let point = self.peek() == Kind::Point;
+        if point {
             self.pos += 1;
-            digits.push('.');
-            point = true;
-            if self.peek() != Kind::Digit {
-                return self.committed();
-            }
-            while self.peek() == Kind::Digit {
-                digits.push(self.text(self.pos)[0] as char);
-                self.pos += 1;
+            let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
+            self.pos += run;
+            // `1.23.4` is 1.2 times 3.4, and of `1.23.` only 1.2 is read.
+            let again = self.peek() == Kind::Point;
+            if again && run > 1 {
+                let _ = self.dangling_point(self.pos);
+                self.pos -= 1;
             }
         }
-        let value = digits.parse().ok()?;
-        Some(self.arena.push(if point {
-            Node::Float(value)
-        } else {
-            Node::Num(value)
-        }))
+        let value = self.digits(start, self.pos)?;
+        if !point && self.text(start) == b"0" && value != 0.0 {
+            self.leading_zero = self.leading_zero.min(start);
+        }
+        Some(self.arena.push(if point { Node::Float(value) } else { Node::Num(value) }))
+    }
+
+    /// The number that some tokens spell, commas left out.
+    fn digits(&self, start: usize, end: usize) -> Option<f64> {
+        let text = |t: &Token| self.src[t.start as usize] as char;
+        let kept = self.tokens[start..end].iter().filter(|t| t.kind != Kind::Comma);
+        kept.map(text).collect::<String>().parse().ok()
+    }
+
+    /// Whether a point without a digit after it stands at `at`.
+    fn dangling_point(&mut self, at: usize) -> bool {
+        if self.tokens[at].kind != Kind::Point {
+            return false;
+        }
+        let next = self.tokens[at + 1].kind;
+        self.bad |= next == Kind::Error;
+        next != Kind::Digit
     }
 
     /// A letter or symbol with subscript and primes, and its arguments if it is a function.
@@ -467,15 +511,7 @@ impl Parser<'_> {
             hash = extend_hash(hash, &primes);
         }
         if !nofunc && self.peek() == Kind::LParen {
-            let call = self.attempt(|p| {
-                p.pos += 1;
-                let mut args = vec![p.expr()?];
-                while p.eat(Kind::Comma).is_some() {
-                    args.push(p.expr()?);
-                }
-                p.eat(Kind::RParen)?;
-                Some(args)
-            });
+            let call = self.attempt(|p| p.arguments());
             if let Some(args) = call {
                 return Some(self.arena.apply(hash, &args));
             }
@@ -485,6 +521,36 @@ impl Parser<'_> {
         } else {
             Node::Sym(hash)
         }))
+    }
+
+    /// `(a, b)` after a name. A comma tells a function from a product, so from there on the rest
+    /// must be right; but a comma after a digit might still go on with a group of thousands.
+    fn arguments(&mut self) -> Option<Vec<Id>> {
+        self.pos += 1;
+        self.brackets += 1;
+        let mut args = Vec::new();
+        let mut open_end = 0;
+        let closed = loop {
+            let Some(id) = self.expr() else { break false };
+            args.push(id);
+            if self.peek() == Kind::Comma {
+                self.pos += 1;
+                let after_digit = self.tokens[self.pos - 2].kind == Kind::Digit;
+                let rest = &self.tokens[self.pos..];
+                let run = rest.iter().take_while(|t| t.kind == Kind::Digit).count();
+                open_end = if after_digit { self.pos + run.min(2) } else { usize::MAX };
+            } else {
+                break self.eat(Kind::RParen).is_some();
+            }
+        };
+        self.brackets -= 1;
+        if closed {
+            return Some(args);
+        }
+        if open_end == usize::MAX || (open_end > 0 && self.pos > open_end) {
+            return self.committed();
+        }
+        None
     }
 
     fn fraction(&mut self) -> Option<Id> {
@@ -577,8 +643,7 @@ impl Parser<'_> {
         if !digit || run == 0 || !matches!(sign, Kind::Underscore | Kind::Caret) {
             return None;
         }
-        let digits = self.tokens[last - run].start as usize..self.tokens[last].start as usize;
-        let value = std::str::from_utf8(&self.src[digits]).ok()?.parse().ok()?;
+        let value = self.digits(last - run, last)?;
         *script = self.arena.push(Node::Num(value));
         self.pos = last;
         self.product(true)

@@ -75,7 +75,7 @@ impl Parser<'_> {
     }
 
     fn tuple(&mut self) -> Option<Object> {
-        let first = self.comparison()?;
+        let first = self.test()?;
         if !self.at(",") {
             return Some(first);
         }
@@ -85,7 +85,7 @@ impl Parser<'_> {
             if self.pos == self.src.len() || self.at(")") {
                 break;
             }
-            items.push(self.comparison()?);
+            items.push(self.test()?);
         }
         Some(Object::Tuple(items))
     }
@@ -94,7 +94,7 @@ impl Parser<'_> {
     fn items(&mut self, close: &str) -> Option<Vec<Object>> {
         let mut items = Vec::new();
         while !self.eat(close) {
-            items.push(self.comparison()?);
+            items.push(self.test()?);
             if !self.eat(",") {
                 if !self.eat(close) {
                     return None;
@@ -103,6 +103,50 @@ impl Parser<'_> {
             }
         }
         Some(items)
+    }
+
+    /// Comparisons joined by `or` and `and`, which give one of their sides.
+    fn test(&mut self) -> Option<Object> {
+        let mut left = self.conjunction()?;
+        while self.word("or") {
+            let right = self.conjunction()?;
+            if !self.truth(&left)? {
+                left = right;
+            }
+        }
+        Some(left)
+    }
+
+    fn conjunction(&mut self) -> Option<Object> {
+        let mut left = self.comparison()?;
+        while self.word("and") {
+            let right = self.comparison()?;
+            if self.truth(&left)? {
+                left = right;
+            }
+        }
+        Some(left)
+    }
+
+    fn word(&mut self, word: &str) -> bool {
+        self.spaces();
+        let rest = &self.text[self.pos..];
+        let ends = |r: &str| !r.starts_with(pystr::is_word);
+        let here = rest.strip_prefix(word).is_some_and(ends);
+        if here {
+            self.pos += word.len();
+        }
+        here
+    }
+
+    fn truth(&self, object: &Object) -> Option<bool> {
+        match object {
+            Object::Expr(_) => Some(self.integer(object) != Some(0)),
+            Object::Bool(b) => Some(*b),
+            Object::Tuple(v) | Object::List(v) | Object::Set(v) => Some(!v.is_empty()),
+            Object::Text(t) => Some(!t.is_empty()),
+            _ => None,
+        }
     }
 
     fn comparison(&mut self) -> Option<Object> {
@@ -346,7 +390,8 @@ impl Parser<'_> {
             .find(|c: char| !pystr::is_word(c))
             .unwrap_or(rest.len());
         let name = &rest[..len];
-        if name.is_empty() || is_reserved(name) {
+        let letter = |c: char| c.is_alphabetic() || c == '_';
+        if !name.starts_with(letter) || is_reserved(name) {
             return None;
         }
         self.pos += len;
