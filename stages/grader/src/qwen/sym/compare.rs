@@ -1,16 +1,20 @@
 //! Equality of two parsed strings: `str(a) == str(b)`, `a.equals(b)`, `simplify(a - b) == 0`,
 //! `|lhs − rhs|` of relations, numbers to 1e-4, matrices to three decimals.
 
+use super::complex::C;
 use super::eval::{Evaluator, Value};
 use super::expr::{Arena, Id, Node, Object};
-use super::{l2s, latex, python};
+use super::{l2s, latex, python, wide};
 use crate::qwen::equal::close;
 
 /// Points at which two expressions must agree.
 const POINTS: u32 = 5;
 
-/// Rounding errors that count as none.
+/// Multiple of the error bound that counts as no difference.
 const SLACK: f64 = 32.0;
+
+/// The same for expressions with floats and symbols, whose coefficients must be the same floats.
+const FLOAT_SLACK: f64 = 0.25;
 
 /// Whether sympy would find two strings equal.
 pub fn symbolic_equal(a: &str, b: &str) -> bool {
@@ -65,9 +69,21 @@ fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {
         (&Object::Rel(_, a, b), &Object::Rel(_, c, d)) => relations_equal(arena, (a, b), (c, d)),
         (Object::Bool(a), Object::Bool(b)) => a == b,
         (Object::Chain(a), Object::Chain(b)) => a == b && *a != 0,
-        (Object::Text(a), Object::Text(b)) => a == b,
-        (Object::Text(t), &Object::Expr(e)) | (&Object::Expr(e), Object::Text(t)) => {
-            printed(arena, e).is_some_and(|s| s == *t)
+        (Object::Text(a), Object::Text(b)) => {
+            a == b
+                || match (sympified(arena, a), sympified(arena, b)) {
+                    (Some(a), Some(b)) => numbers_close(arena, a, b),
+                    _ => false,
+                }
+        }
+        // `a.equals(b)` reads a text as sympy would; `N` does on either side.
+        (&Object::Expr(a), Object::Text(b)) => {
+            printed(arena, a).is_some_and(|s| s == *b)
+                || sympified(arena, b).is_some_and(|b| expressions_equal(arena, a, b))
+        }
+        (Object::Text(a), &Object::Expr(b)) => {
+            printed(arena, b).is_some_and(|s| s == *a)
+                || sympified(arena, a).is_some_and(|a| numbers_close(arena, a, b))
         }
         (Object::Tuple(a), Object::Tuple(b)) | (Object::List(a), Object::List(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(arena, a, b))
@@ -89,28 +105,71 @@ fn printed(arena: &Arena, id: Id) -> Option<String> {
     }
 }
 
+/// The expression that sympy reads from a text.
+fn sympified(arena: &mut Arena, text: &str) -> Option<Id> {
+    match python::sympify(text, arena)? {
+        Object::Expr(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// `a.equals(b)`, or both are numbers that agree to 1e-4.
 fn expressions_equal(arena: &Arena, a: Id, b: Id) -> bool {
     let mut eval = Evaluator::new(arena);
-    let last = a.max(b);
-    let numeric = !eval.symbolic(a) && !eval.symbolic(b);
-    for point in 0..POINTS {
-        eval.at(point, last);
-        let (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) =
-            (eval.again(a), eval.again(b))
-        else {
-            return false;
-        };
-        let slack = SLACK * (ex + ey);
-        let equal = (x - y).norm() <= slack;
-        if numeric {
-            let real = |z: super::complex::C, err: f64| z.im.abs() <= SLACK * err;
-            return equal || (real(x, ex) && real(y, ey) && close(x.re, y.re));
-        }
-        if !equal {
-            return false;
-        }
+    if !eval.symbolic(a) && !eval.symbolic(b) {
+        return numbers_equal(arena, a, b);
     }
-    true
+    let slack = if eval.float(a) || eval.float(b) {
+        FLOAT_SLACK
+    } else {
+        SLACK
+    };
+    (0..POINTS).all(|point| {
+        eval.at(point, a.max(b));
+        match (eval.again(a), eval.again(b)) {
+            (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+                (x - y).norm() <= slack * (ex + ey)
+            }
+            _ => false,
+        }
+    })
+}
+
+fn numbers_equal(arena: &Arena, a: Id, b: Id) -> bool {
+    let mut eval = Evaluator::new(arena);
+    eval.at(0, a.max(b));
+    match (eval.again(a), eval.again(b)) {
+        (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+            (x - y).norm() <= SLACK * (ex + ey) || (real(x, ex) && real(y, ey) && close(x.re, y.re))
+        }
+        _ => wide_close(arena, a, b),
+    }
+}
+
+/// `float(N(a))` and `float(N(b))` agree to 1e-4.
+fn numbers_close(arena: &Arena, a: Id, b: Id) -> bool {
+    let mut eval = Evaluator::new(arena);
+    if eval.symbolic(a) || eval.symbolic(b) {
+        return false;
+    }
+    eval.at(0, a.max(b));
+    match (eval.again(a), eval.again(b)) {
+        (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
+            real(x, ex) && real(y, ey) && close(x.re, y.re)
+        }
+        _ => wide_close(arena, a, b),
+    }
+}
+
+fn wide_close(arena: &Arena, a: Id, b: Id) -> bool {
+    match (wide::evaluate(arena, a), wide::evaluate(arena, b)) {
+        (Some(a), Some(b)) => a.close(b),
+        _ => false,
+    }
+}
+
+fn real(z: C, err: f64) -> bool {
+    z.im.abs() <= SLACK * err
 }
 
 fn relations_equal(arena: &mut Arena, (a, b): (Id, Id), (c, d): (Id, Id)) -> bool {
@@ -147,6 +206,11 @@ fn identical(arena: &mut Arena, a: &Object, b: &Object) -> bool {
                     _ => false,
                 }
             })
+        }
+        (&Object::Rel(p, a, b), &Object::Rel(q, c, d)) => {
+            p == q
+                && identical(arena, &Object::Expr(a), &Object::Expr(c))
+                && identical(arena, &Object::Expr(b), &Object::Expr(d))
         }
         _ => objects_equal(arena, a, b),
     }

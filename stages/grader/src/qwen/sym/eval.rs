@@ -95,6 +95,17 @@ impl<'a> Evaluator<'a> {
         self.values[id as usize]
     }
 
+    /// The logarithm. sympy splits off positive factors but does not know in which branch a
+    /// symbol's logarithm lies, so each direction in the plane gets an offset of its own.
+    fn ln(&self, of: Id, (x, ex): (C, f64)) -> Option<(C, f64)> {
+        let (z, err) = function(Fun::Ln, (x, ex))?;
+        if !self.flags[of as usize].symbolic {
+            return Some((z, err));
+        }
+        let direction = x / C::real(x.norm());
+        Some((z + symbol(mix(0x10c, direction), 0), err))
+    }
+
     fn node(&self, node: Node, point: u32) -> Value {
         let get = |id: Id| match self.values[id as usize] {
             Value::Number { z, err } => Some((z, err)),
@@ -115,11 +126,14 @@ impl<'a> Evaluator<'a> {
                 (z, x.norm() * ey + y.norm() * ex + 2.0 * EPS * z.norm())
             }),
             Node::Pow(a, b) => both(get(a), get(b)).and_then(|(x, y)| power(x, y)),
+            // exp and log cancel before anything else.
+            Node::Fun(Fun::Exp, a) if let Node::Fun(Fun::Ln, x) = self.arena.nodes[a as usize] => {
+                get(x)
+            }
+            Node::Fun(Fun::Ln, a) => get(a).and_then(|x| self.ln(a, x)),
             Node::Fun(f, a) => get(a).and_then(|x| function(f, x)),
-            Node::Log(a, b) => both(get(a), get(b)).and_then(|(x, b)| {
-                let (x, b) = (function(Fun::Ln, x)?, function(Fun::Ln, b)?);
-                quotient(x, b)
-            }),
+            Node::Log(a_id, b_id) => both(get(a_id), get(b_id))
+                .and_then(|(x, b)| quotient(self.ln(a_id, x)?, self.ln(b_id, b)?)),
             Node::Binomial(n, k) => both(get(n), get(k)).and_then(|((n, en), (k, ek))| {
                 let z = n.binomial(k)?;
                 Some((z, z.norm() * (1e3 * EPS + en + ek)))
@@ -178,19 +192,17 @@ fn function(f: Fun, (x, ex): (C, f64)) -> Option<(C, f64)> {
     Some((z, 2.0 * slope + 8.0 * EPS * z.norm()))
 }
 
-/// A value between 0.4 and 1.6 in size per coordinate, its quadrant changing from point to point.
+/// A symbol's value at a point, in any quadrant; some points lie further out than others.
 fn symbol(hash: u64, point: u32) -> C {
-    let a = scramble(hash.wrapping_add(u64::from(point).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    const REACH: [f64; 6] = [1.0, 2.0, 0.7, 3.0, 1.5, 5.0];
+    let a = scramble(hash.wrapping_add(u64::from(point + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let b = scramble(a);
-    let size = |h: u64| 0.4 + 1.2 * ((h >> 11) as f64 / (1u64 << 53) as f64);
-    let quadrant = (scramble(hash) as u32).wrapping_add(point) & 3;
-    let re = if quadrant == 1 || quadrant == 2 {
-        -size(a)
-    } else {
-        size(a)
+    let size = |h: u64| {
+        let size = 0.3 + (h >> 11) as f64 / (1u64 << 53) as f64;
+        let size = size * REACH[point as usize % REACH.len()];
+        if h & 1 == 1 { -size } else { size }
     };
-    let im = if quadrant >= 2 { -size(b) } else { size(b) };
-    C::new(re, im)
+    C::new(size(a), size(b))
 }
 
 fn scramble(mut h: u64) -> u64 {

@@ -129,7 +129,6 @@ pub enum Object {
     /// An expression.
     Expr(Id),
     /// A relation that stays open.
-    #[allow(dead_code)]
     Rel(Op, Id, Id),
     /// A relation that sympy decides at once.
     Bool(bool),

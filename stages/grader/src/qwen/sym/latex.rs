@@ -30,7 +30,11 @@ pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
         bad: false,
     };
     let object = p.relation();
-    if p.bad || p.leading_zero < p.pos { None } else { object }
+    if p.bad || p.leading_zero < p.pos {
+        None
+    } else {
+        object
+    }
 }
 
 struct Parser<'a> {
@@ -299,7 +303,9 @@ impl Parser<'_> {
                 if self.bar_closes {
                     return None;
                 }
-                let abs = self.attempt(|p| p.absolute(false)).or_else(|| self.attempt(|p| p.absolute(true)));
+                let abs = self
+                    .attempt(|p| p.absolute(false))
+                    .or_else(|| self.attempt(|p| p.absolute(true)));
                 abs.or_else(|| self.ket())
             }
             Kind::LFloor => {
@@ -412,7 +418,10 @@ impl Parser<'_> {
 
     /// Digits, groups of thousands, a fraction. White space between digits is skipped.
     fn number(&mut self) -> Option<Id> {
-        let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
+        let run = self.tokens[self.pos..]
+            .iter()
+            .take_while(|t| t.kind == Kind::Digit)
+            .count();
         if self.dangling_point(self.pos + run) {
             // The parser looks ahead, finds no number that goes on after the point, and makes do
             // with single digits as far as it can.
@@ -441,7 +450,10 @@ impl Parser<'_> {
         let point = self.peek() == Kind::Point;
         if point {
             self.pos += 1;
-            let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
+            let run = self.tokens[self.pos..]
+                .iter()
+                .take_while(|t| t.kind == Kind::Digit)
+                .count();
             self.pos += run;
             // `1.23.4` is 1.2 times 3.4, and of `1.23.` only 1.2 is read.
             let again = self.peek() == Kind::Point;
@@ -454,13 +466,19 @@ impl Parser<'_> {
         if !point && self.text(start) == b"0" && value != 0.0 {
             self.leading_zero = self.leading_zero.min(start);
         }
-        Some(self.arena.push(if point { Node::Float(value) } else { Node::Num(value) }))
+        Some(self.arena.push(if point {
+            Node::Float(value)
+        } else {
+            Node::Num(value)
+        }))
     }
 
     /// The number that some tokens spell, commas left out.
     fn digits(&self, start: usize, end: usize) -> Option<f64> {
         let text = |t: &Token| self.src[t.start as usize] as char;
-        let kept = self.tokens[start..end].iter().filter(|t| t.kind != Kind::Comma);
+        let kept = self.tokens[start..end]
+            .iter()
+            .filter(|t| t.kind != Kind::Comma);
         kept.map(text).collect::<String>().parse().ok()
     }
 
@@ -538,7 +556,11 @@ impl Parser<'_> {
                 let after_digit = self.tokens[self.pos - 2].kind == Kind::Digit;
                 let rest = &self.tokens[self.pos..];
                 let run = rest.iter().take_while(|t| t.kind == Kind::Digit).count();
-                open_end = if after_digit { self.pos + run.min(2) } else { usize::MAX };
+                open_end = if after_digit {
+                    self.pos + run.min(2)
+                } else {
+                    usize::MAX
+                };
             } else {
                 break self.eat(Kind::RParen).is_some();
             }

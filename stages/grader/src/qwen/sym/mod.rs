@@ -4,7 +4,7 @@
 //! - `python`: `parse_expr`
 //! - `l2s_lexer`, `l2s`: `latex2sympy2`
 //! - `expr`, `relation`: what they build
-//! - `eval`, `complex`: numeric evaluation
+//! - `eval`, `complex`, `wide`: numeric evaluation
 //! - `compare`: equality
 
 mod compare;
@@ -17,5 +17,6 @@ mod latex;
 mod lexer;
 mod python;
 mod relation;
+mod wide;
 
 pub use compare::{Parser, parser_of, symbolic_equal};

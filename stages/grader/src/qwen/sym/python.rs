@@ -9,6 +9,15 @@ const MAX_DEPTH: u32 = 60;
 
 /// Evaluates `src` as `parse_expr` does; `None` where that raises an exception.
 pub fn parse_expr(src: &str, arena: &mut Arena) -> Option<Object> {
+    parse(src, arena, false)
+}
+
+/// Evaluates `src` as `sympify` does: `^` is a power.
+pub fn sympify(src: &str, arena: &mut Arena) -> Option<Object> {
+    parse(&src.replace('\n', ""), arena, true)
+}
+
+fn parse(src: &str, arena: &mut Arena, caret_is_power: bool) -> Option<Object> {
     let src = pystr::strip(src);
     // Backslashes end every Python expression; most texts that come here hold one.
     if src.is_empty() || (src.contains(['\\', '\n']) && !src.contains(['"', '\''])) {
@@ -20,6 +29,7 @@ pub fn parse_expr(src: &str, arena: &mut Arena) -> Option<Object> {
         pos: 0,
         arena,
         depth: 0,
+        caret_is_power,
     };
     let object = p.tuple()?;
     p.spaces();
@@ -32,6 +42,7 @@ struct Parser<'a> {
     pos: usize,
     arena: &'a mut Arena,
     depth: u32,
+    caret_is_power: bool,
 }
 
 impl Parser<'_> {
@@ -295,7 +306,7 @@ impl Parser<'_> {
             let id = Self::expr_of(base)?;
             base = Object::Expr(self.arena.push(Node::Fun(Fun::Factorial, id)));
         }
-        if !self.eat("**") {
+        if !(self.eat("**") || (self.caret_is_power && self.eat("^"))) {
             return Some(base);
         }
         let base = Self::expr_of(base)?;
