@@ -105,7 +105,7 @@ pub fn extract_answer(text: &str, data_name: &str) -> Extraction {
         answer = last_choice_letter(&answer)
             .unwrap_or_else(|| pystr::strip(&answer).trim_matches('.').to_string());
     }
-    let answer = strip_string(&tidy(&answer), keeps_units(data_name));
+    let answer = normalised(&answer, data_name);
     if method == Method::None || start == end {
         return Extraction {
             raw: String::new(),
@@ -121,6 +121,11 @@ pub fn extract_answer(text: &str, data_name: &str) -> Extraction {
         method,
         span,
     }
+}
+
+/// A raw answer after Qwen's normalisation.
+pub fn normalised(raw: &str, data_name: &str) -> String {
+    strip_string(&tidy(raw), keeps_units(data_name))
 }
 
 /// Extracts a GSM8K answer: what follows the last `####`, without thousands separators.

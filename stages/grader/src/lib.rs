@@ -65,10 +65,9 @@ pub fn grade_output(text: &str, gold: &str, data_name: &str) -> Verdict {
 
 /// Grades a bare answer: what would stand inside `\boxed{}`.
 pub fn grade_answer(pred: &str, gold: &str, data_name: &str) -> Verdict {
-    let boxed = extract_answer(&format!("\\boxed{{{pred}}}"), data_name);
     let found = Extraction {
         raw: pred.to_string(),
-        answer: boxed.answer,
+        answer: extract::normalised(pred, data_name),
         method: if pred.trim().is_empty() {
             Method::None
         } else {

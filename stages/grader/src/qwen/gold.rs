@@ -1,7 +1,7 @@
 //! The gold answer as Qwen2.5-Math's harness compares it (`parse_ground_truth`).
 
 use super::strip::strip_string;
-use crate::extract::{extract_answer, keeps_units};
+use crate::extract::{extract_answer, keeps_units, normalised};
 
 /// The gold answer in the form that `math_equal` sees, for the data set `data_name`.
 ///
@@ -14,7 +14,7 @@ pub fn parse_ground_truth(gold: &str, data_name: &str) -> String {
             let answer = if gold.contains("boxed") {
                 extract_answer(gold, data_name).answer
             } else {
-                extract_answer(&format!("\\boxed{{{gold}}}"), data_name).answer
+                normalised(gold, data_name)
             };
             if keeps_units(data_name) {
                 shorten(&answer)

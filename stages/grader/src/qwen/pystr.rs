@@ -63,3 +63,40 @@ pub fn float_repr(x: f64) -> String {
     let s = format!("{x}");
     if s.contains('.') { s } else { s + ".0" }
 }
+
+/// `float(s)`: surrounding spaces, `_` between digits, "nan", "inf" and "infinity", and decimal
+/// digits of any script are read.
+pub fn parse_float(s: &str) -> Option<f64> {
+    let s = strip(s);
+    let first = s.bytes().next()?;
+    if s.is_ascii() && !s.contains('_') {
+        // Rust reads what Python reads, but for a bare "infinity" and "nan" with a sign, which
+        // both read.
+        return if first.is_ascii_digit()
+            || matches!(first, b'+' | b'-' | b'.' | b'i' | b'I' | b'n' | b'N')
+        {
+            s.parse().ok()
+        } else {
+            None
+        };
+    }
+    let mut plain = String::with_capacity(s.len());
+    let mut before = ' ';
+    let mut chars = s.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '_' {
+            let after = chars.peek().is_some_and(|&n| is_decimal(n));
+            if !(is_decimal(before) && after) {
+                return None;
+            }
+        } else if let Some(d) = decimal_value(c) {
+            plain.extend(char::from_digit(d, 10));
+        } else if c.is_ascii() {
+            plain.push(c);
+        } else {
+            return None;
+        }
+        before = c;
+    }
+    plain.parse().ok()
+}
