@@ -35,16 +35,26 @@ impl Store {
             }
             symlink(self.blob_path(&entry.digest), &link).at(&link)?;
         }
-        let _ = fs::remove_dir_all(&view);
         let made = temporary.keep();
-        if let Err(error) = fs::rename(&made, &view) {
-            let _ = fs::remove_dir_all(&made);
-            // Another process was faster: its view shows the same content.
-            if !(view.is_dir() && self.shows(&view, record)) {
-                return Err(StoreError::io(&view, error));
+        self.put_view(&made, &view, record)?;
+        Ok(view)
+    }
+
+    /// Moves a finished view to its place. A good view that stands there already stays: workers
+    /// may be reading it.
+    fn put_view(&self, made: &Path, view: &Path, record: &Record) -> Result<(), StoreError> {
+        let mut renamed = fs::rename(made, view);
+        if renamed.is_err() && !self.shows(view, record) {
+            let _ = fs::remove_dir_all(view);
+            renamed = fs::rename(made, view);
+        }
+        if let Err(error) = renamed {
+            let _ = fs::remove_dir_all(made);
+            if !self.shows(view, record) {
+                return Err(StoreError::io(view, error));
             }
         }
-        Ok(view)
+        Ok(())
     }
 
     /// The view of an artifact, if one was made before; nothing is checked or written.
