@@ -63,17 +63,19 @@ fn main() -> ExitCode {
         println!("{mark} {category:<32} {yes:>8} {n:>8} {:>7.1}%", 100.0 * *yes as f64 / *n as f64);
     }
     for intended in [true, false] {
-        let (yes, n) = table
-            .iter()
-            .filter(|(k, _)| k.0 == intended)
-            .fold((0, 0), |a, (_, c)| (a.0 + c.0, a.1 + c.1));
+        let (yes, n) =
+            table.iter().filter(|(k, _)| k.0 == intended).fold((0, 0), |a, (_, c)| (a.0 + c.0, a.1 + c.1));
         println!("intended {intended}: accepted {yes} of {n} ({:.2}%)", 100.0 * yes as f64 / n.max(1) as f64);
     }
 
     let start = Instant::now();
     let equal = pairs.iter().filter(|p| strict::equal(&p.1, &p.2).equal).count();
     let seconds = start.elapsed().as_secs_f64();
-    println!("{equal} equal of {} pairs in {seconds:.3} s: {:.0} pairs/s", pairs.len(), pairs.len() as f64 / seconds);
+    println!(
+        "{equal} equal of {} pairs in {seconds:.3} s: {:.0} pairs/s",
+        pairs.len(),
+        pairs.len() as f64 / seconds
+    );
     slow.sort_by_key(|s| std::cmp::Reverse(s.0));
     for (t, pred, gold) in slow.iter().take(5) {
         let cut = |s: &str| s.chars().take(60).collect::<String>();

@@ -1,7 +1,7 @@
 //! Real arithmetic at two precisions behind one interface: machine floats for a first look, and
 //! binary floats of any length to tell a near miss from equality.
 
-use dashu_float::{Context, ConstCache, FBig, round::mode::Zero};
+use dashu_float::{ConstCache, Context, FBig, round::mode::Zero};
 
 /// Real numbers of one precision. Operations return `None` outside their domain or range.
 pub(crate) trait Arith {
@@ -112,7 +112,8 @@ impl Precise {
 
     fn checked(&self, r: Result<dashu_float::round::Rounded<Big>, dashu_float::FpError>) -> Option<Big> {
         let v = r.ok()?.value();
-        (v.repr().is_finite() && self.mag(&v).abs() < 1 << 24 || v.repr().significand().is_zero()).then_some(v)
+        (v.repr().is_finite() && self.mag(&v).abs() < 1 << 24 || v.repr().significand().is_zero())
+            .then_some(v)
     }
 }
 

@@ -110,7 +110,6 @@ pub(crate) enum Func {
     Lcm,
     /// Determinant of a matrix.
     Det,
-    Conj,
     Re,
     Im,
 }
@@ -250,10 +249,18 @@ impl Expr {
             Num(_) | Sym(_) | Const(_) | Based(..) | Word(_) => vec![],
             Neg(a) | Pm(_, a) | Percent(a) | Degree(a) | WithUnit(a, _) => vec![a],
             Div(p) | Pow(p) | SetBuilder(p) | SetMinus(p) => vec![&p.0, &p.1],
-            Add(v) | Mul(v) | Func(_, v) | Ratio(v, _) | Group(_, _, v) | Matrix(_, v)
-            | Union(v) | Inter(v) | Relation(v, _) | List(_, v) | Phrase(v) | Opaque(_, v) => {
-                v.iter().collect()
-            }
+            Add(v)
+            | Mul(v)
+            | Func(_, v)
+            | Ratio(v, _)
+            | Group(_, _, v)
+            | Matrix(_, v)
+            | Union(v)
+            | Inter(v)
+            | Relation(v, _)
+            | List(_, v)
+            | Phrase(v)
+            | Opaque(_, v) => v.iter().collect(),
         }
     }
 

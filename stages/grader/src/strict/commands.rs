@@ -122,25 +122,25 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         "hat" | "vec" | "tilde" | "widehat" | "widetilde" | "overrightarrow" | "underline" | "ddot"
         | "overbrace" | "underbrace" | "mathring" | "check" => Accent(hash_name(name.as_bytes())),
         "sum" | "prod" | "int" | "iint" | "iiint" | "oint" | "lim" | "limsup" | "liminf" | "partial"
-        | "nabla" | "forall" | "exists" | "neg" | "arg" | "deg" | "dim" | "ker" | "Pr" | "sup"
-        | "inf_" | "sgn" | "tr" => Big(hash_name(name.as_bytes())),
+        | "nabla" | "forall" | "exists" | "neg" | "arg" | "deg" | "dim" | "ker" | "Pr" | "sup" | "inf_"
+        | "sgn" | "tr" => Big(hash_name(name.as_bytes())),
         "oplus" | "otimes" | "bmod" | "mod" | "pmod" | "star" | "wedge" | "land" | "vee" | "lor" => {
             Operator(hash_name(name.as_bytes()))
         }
-        "left" | "right" | "middle" | "big" | "Big" | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl"
-        | "Bigr" | "biggl" | "biggr" | "Biggl" | "Biggr" | "bigm" => Fence,
+        "left" | "right" | "middle" | "big" | "Big" | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl" | "Bigr"
+        | "biggl" | "biggr" | "Biggl" | "Biggr" | "bigm" => Fence,
         "text" | "textbf" | "textit" | "textrm" | "textsc" | "textsf" | "texttt" | "mbox" | "hbox"
         | "mathrm" | "mathbf" | "mathsf" | "mathit" | "mathtt" | "textnormal" | "rm" | "bf" | "it"
         | "boldsymbol" | "bm" | "emph" | "textup" | "textmd" => TextStyle,
-        "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad" | "qquad" | "thinspace"
-        | "enspace" | "boxed" | "fbox" | "hline" | "nonumber" | "cal" | "mathcal"
-        | "mathbb" | "mathfrak" | "mathscr" | "displaylines" | "boxedsol" | "hfill"
-        | "noindent" | "par" | "leavevmode" | "not" | "mathop" | "mathord" | "ensuremath" | "medspace"
-        | "negthinspace" | "space" | "strut" | "smash" | "allowbreak" | "centering" => Skip,
+        "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad" | "qquad"
+        | "thinspace" | "enspace" | "boxed" | "fbox" | "hline" | "nonumber" | "cal" | "mathcal"
+        | "mathfrak" | "mathscr" | "displaylines" | "boxedsol" | "hfill" | "noindent" | "par"
+        | "leavevmode" | "not" | "mathop" | "mathord" | "ensuremath" | "medspace" | "negthinspace"
+        | "space" | "strut" | "smash" | "allowbreak" | "centering" => Skip,
         "newline" | "cr" | "tabularnewline" => Row,
         "textdollar" | "dollar" => Char('$'),
         "percent" | "textpercent" => Char('%'),
-        "begin" | "end" | "operatorname" => Named,
+        "begin" | "end" | "operatorname" | "mathbb" => Named,
         _ => return None,
     })
 }
@@ -148,7 +148,9 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
 /// Names that need no backslash (`sqrt(3)`, `pi`, `arctan x`).
 pub(crate) fn plain_name(name: &str) -> Option<Cmd> {
     match name {
-        "pi" | "sqrt" | "cbrt" | "infty" | "infinity" | "oo" | "infinite" => lookup(name.trim_end_matches("ite")),
+        "pi" | "sqrt" | "cbrt" | "infty" | "infinity" | "oo" | "infinite" => {
+            lookup(name.trim_end_matches("ite"))
+        }
         "Pi" => Some(Cmd::Const(Const::Pi)),
         "inf" | "Infinity" | "INF" => Some(Cmd::Const(Const::Inf)),
         "frac" | "dfrac" => Some(Cmd::Frac),

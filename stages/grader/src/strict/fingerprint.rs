@@ -236,7 +236,7 @@ impl Eval {
         let mut r = f.one();
         let mut q = 2u128;
         while q * q <= m && q < 1000 {
-            while m % q == 0 {
+            while m.is_multiple_of(q) {
                 m /= q;
                 r = f.mul(r, f.root(f.int(q as u64), n)?);
             }

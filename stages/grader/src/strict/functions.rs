@@ -26,13 +26,12 @@ impl Parser<'_> {
                 break;
             }
         }
-        if let Some(Expr::Neg(one)) = &exponent {
-            if **one == Expr::int(1) {
-                if let Some(inverse) = inverse(f) {
-                    f = inverse;
-                    exponent = None;
-                }
-            }
+        if let Some(Expr::Neg(one)) = &exponent
+            && **one == Expr::int(1)
+            && let Some(inverse) = inverse(f)
+        {
+            f = inverse;
+            exponent = None;
         }
         while self.eat('.') {}
         let args = self.function_argument()?;
@@ -64,7 +63,8 @@ impl Parser<'_> {
                 while self.starts_factor()
                     && !matches!(
                         self.peek(),
-                        Some(Kind::Char('(' | '[' | '|' | '{')) | Some(Kind::Cmd(Cmd::Func(_) | Cmd::Big(_) | Cmd::SetOpen | Cmd::Mid))
+                        Some(Kind::Char('(' | '[' | '|' | '{'))
+                            | Some(Kind::Cmd(Cmd::Func(_) | Cmd::Big(_) | Cmd::SetOpen | Cmd::Mid))
                     )
                 {
                     factors.push(self.power()?);
@@ -197,10 +197,10 @@ impl Parser<'_> {
             }
             _ => {}
         }
-        if !n.decimal {
-            if let Some(f) = self.mixed() {
-                return Ok(Expr::Add(vec![Expr::Num(n), f]));
-            }
+        if !n.decimal
+            && let Some(f) = self.mixed()
+        {
+            return Ok(Expr::Add(vec![Expr::Num(n), f]));
         }
         Ok(Expr::Num(n))
     }
@@ -232,7 +232,10 @@ impl Parser<'_> {
                 },
                 _ => return None,
             }
-        } else if self.peek() == Some(Kind::Num) && self.toks[start].space && self.at(1) == Some(Kind::Char('/')) {
+        } else if self.peek() == Some(Kind::Num)
+            && self.toks[start].space
+            && self.at(1) == Some(Kind::Char('/'))
+        {
             (value(start)?, value(start + 2)?, 3)
         } else {
             return None;
@@ -312,4 +315,3 @@ fn inverse(f: Func) -> Option<Func> {
         _ => return None,
     })
 }
-

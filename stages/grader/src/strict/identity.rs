@@ -77,8 +77,12 @@ pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
 fn unvalued(e: &Expr) -> bool {
     matches!(
         e,
-        Expr::Const(Const::Inf | Const::Empty | Const::Reals) | Expr::Phrase(_) | Expr::Group(..) | Expr::Relation(..)
-            | Expr::List(..) | Expr::Matrix(..)
+        Expr::Const(Const::Inf | Const::Empty | Const::Reals)
+            | Expr::Phrase(_)
+            | Expr::Group(..)
+            | Expr::Relation(..)
+            | Expr::List(..)
+            | Expr::Matrix(..)
     )
 }
 

@@ -112,7 +112,9 @@ impl Judge {
                 self.scalar(&q, o)
             }
             // `x: 5`
-            (Ratio(x, false), o) | (o, Ratio(x, false)) if x.len() == 2 && is_name(&x[0]) => self.same(&x[1], o),
+            (Ratio(x, false), o) | (o, Ratio(x, false)) if x.len() == 2 && is_name(&x[0]) => {
+                self.same(&x[1], o)
+            }
             _ if text::is_text(a) || text::is_text(b) => {
                 let equal = text::same_text(self, a, b);
                 self.by(Reason::Text, equal)
@@ -139,7 +141,8 @@ impl Judge {
         if let Some(letter) = unit.ambiguous {
             let product = Expr::Mul(vec![value.clone(), Expr::Sym(letter)]);
             if other.any(&mut |e| matches!(e, Expr::Sym(_))) {
-                return self.same(&product, other) || value.any(&mut |e| matches!(e, Expr::Sym(_))) && self.same(value, other);
+                return self.same(&product, other)
+                    || value.any(&mut |e| matches!(e, Expr::Sym(_))) && self.same(value, other);
             }
         }
         if matches!(other, Expr::Word(_) | Expr::Phrase(_) | Expr::Percent(_)) {
@@ -180,9 +183,13 @@ pub(crate) fn is_name(e: &Expr) -> bool {
         Sym(_) | Word(_) | Opaque(..) => true,
         Const(c) => matches!(c, self::Const::E | self::Const::I),
         Func(super::ast::Func::Det, _) => true,
-        Mul(v) | Group(_, _, v) | Ratio(v, _) | Func(_, v) | Phrase(v) | List(Sep::Comma, v) => v.iter().all(is_name),
+        Mul(v) | Group(_, _, v) | Ratio(v, _) | Func(_, v) | Phrase(v) | List(Sep::Comma, v) => {
+            v.iter().all(is_name)
+        }
         Div(p) => is_name(&p.0) && is_name(&p.1),
-        Pow(p) => is_name(&p.0) && (matches!(&p.1, Neg(one) if **one == Expr::int(1)) || matches!(p.1, Sym(84))),
+        Pow(p) => {
+            is_name(&p.0) && (matches!(&p.1, Neg(one) if **one == Expr::int(1)) || matches!(p.1, Sym(84)))
+        }
         _ => false,
     }
 }

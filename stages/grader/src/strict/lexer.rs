@@ -47,12 +47,21 @@ pub(crate) const MAX_TOKENS: usize = 3000;
 /// Splits `text` (already through [`super::norm::prepare`]) into tokens. What numbers look like
 /// is up to `reading`.
 pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError> {
-    let mut lx = Lexer { src: text, b: text.as_bytes(), i: 0, out: Vec::with_capacity(32), space: false, group: true, brackets: 0, reading };
+    let mut lx = Lexer {
+        src: text,
+        b: text.as_bytes(),
+        i: 0,
+        out: Vec::with_capacity(32),
+        space: false,
+        group: true,
+        brackets: 0,
+        reading,
+    };
     // Unescaped dollars are formula delimiters, a single one is a currency sign.
     let delimiters = dollars(lx.b) > 1 || lx.b.last() == Some(&b'$');
     // Inside brackets a comma separates items, unless the separators there have spaces.
     let spaced = text.contains(", ");
-    
+
     // Brace depths at which a text-style group ends.
     let mut text_until: Vec<usize> = Vec::new();
     let mut depth = 0usize;
@@ -101,7 +110,7 @@ pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError
             b'.' if lx.digit(lx.i + 1) && !lx.after_digit() => lx.number(),
             b'a'..=b'z' | b'A'..=b'Z' => lx.letters(in_text),
             b'\\' => {
-                if lx.command(in_text)? {
+                if lx.command()? {
                     // A text-style command: its group, if any, is read as text.
                     while lx.i < lx.b.len() && lx.b[lx.i] == b' ' {
                         lx.i += 1;
@@ -129,7 +138,11 @@ pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError
                     lx.space = true;
                 } else if ch.is_alphabetic() {
                     // A run of letters beyond ASCII (names, other scripts) is a word.
-                    let len: usize = lx.src[lx.i..].chars().take_while(|c| c.is_alphabetic() && !c.is_ascii()).map(char::len_utf8).sum();
+                    let len: usize = lx.src[lx.i..]
+                        .chars()
+                        .take_while(|c| c.is_alphabetic() && !c.is_ascii())
+                        .map(char::len_utf8)
+                        .sum();
                     lx.push(Kind::Word, len);
                 } else {
                     lx.push(Kind::Char(ch), ch.len_utf8());
@@ -143,10 +156,10 @@ pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError
     Ok(lx.out)
 }
 
-struct Lexer<'a> {
-    src: &'a str,
+pub(super) struct Lexer<'a> {
+    pub(super) src: &'a str,
     b: &'a [u8],
-    i: usize,
+    pub(super) i: usize,
     out: Vec<Token>,
     space: bool,
     /// Whether plain commas may group thousands here.
@@ -157,7 +170,7 @@ struct Lexer<'a> {
 }
 
 impl Lexer<'_> {
-    fn push(&mut self, kind: Kind, len: usize) {
+    pub(super) fn push(&mut self, kind: Kind, len: usize) {
         self.out.push(Token { kind, start: self.i as u32, end: (self.i + len) as u32, space: self.space });
         self.i += len;
         self.space = false;
@@ -190,7 +203,8 @@ impl Lexer<'_> {
         }
         let after_number = self.out.last().is_some_and(|t| {
             matches!(t.kind, Kind::Num | Kind::Char('}' | ')' | '%' | '$')) || t.kind == Kind::Word
-        }) || (self.out.last().is_some_and(|t| matches!(t.kind, Kind::Char('/'))) && in_text);
+        }) || (self.out.last().is_some_and(|t| matches!(t.kind, Kind::Char('/')))
+            && in_text);
         if let Some(cmd) = commands::plain_name(word) {
             return self.push(Kind::Cmd(cmd), run);
         }
@@ -227,7 +241,7 @@ impl Lexer<'_> {
     }
 
     /// A backslash command. Returns true for a text-style command (`\text`, `\mathrm`, …).
-    fn command(&mut self, in_text: bool) -> Result<bool, ParseError> {
+    fn command(&mut self) -> Result<bool, ParseError> {
         let at = self.i;
         let Some(&c) = self.b.get(at + 1) else {
             self.i += 1; // a lone trailing backslash says nothing
@@ -241,7 +255,7 @@ impl Lexer<'_> {
                     let name = letters_at(self.b, at + 2);
                     if name > 1 && commands::lookup(&self.src[at + 2..at + 2 + name]).is_some() {
                         self.i += 1;
-                        return self.command(in_text);
+                        return self.command();
                     }
                     self.push(Kind::Row, 2);
                 }
@@ -287,10 +301,10 @@ impl Lexer<'_> {
         match cmd {
             Cmd::Named => {
                 self.i += 1 + used;
-                if name == "operatorname" {
-                    self.operator_name();
-                } else {
-                    self.environment(name == "begin")?;
+                match &name[..used] {
+                    "operatorname" => self.operator_name(),
+                    "mathbb" => self.blackboard(),
+                    name => self.environment(name == "begin")?,
                 }
                 Ok(false)
             }
@@ -325,41 +339,6 @@ impl Lexer<'_> {
                 Ok(false)
             }
         }
-    }
-}
-
-impl Lexer<'_> {
-    /// `{name}` after `\\operatorname`: a function we know, else a symbol.
-    fn operator_name(&mut self) {
-        let rest = &self.src[self.i..];
-        let name = rest.trim_start_matches(['*', ' ']).strip_prefix('{').and_then(|t| t.split_once('}')).map(|t| t.0);
-        let Some(name) = name else { return };
-        let len = rest.find('}').map_or(rest.len(), |k| k + 1);
-        let bare = name.trim_matches(|c: char| !c.is_ascii_alphabetic());
-        let known = commands::plain_name(bare).or_else(|| commands::lookup(bare));
-        let cmd = known.unwrap_or(Cmd::Symbol(hash_name(bare.as_bytes())));
-        self.push(Kind::Cmd(cmd), len);
-    }
-
-    /// `{name}` after `\\begin` or `\\end`, with the column specification of an array.
-    fn environment(&mut self, begin: bool) -> Result<(), ParseError> {
-        let rest = &self.src[self.i..];
-        let trimmed = rest.trim_start();
-        let gap = rest.len() - trimmed.len();
-        let bad = ParseError { at: self.i, what: "unknown environment" };
-        let close = trimmed.find('}').ok_or(bad.clone())?;
-        let name = trimmed.strip_prefix('{').and_then(|t| t.get(..close - 1)).ok_or(bad.clone())?;
-        let (env, columns) = commands::environment(name).ok_or(bad)?;
-        let mut len = gap + close + 1;
-        if begin && columns {
-            let tail = rest[len..].trim_start();
-            if tail.starts_with('{') {
-                let end = tail.find('}').ok_or(ParseError { at: self.i, what: "unclosed brace" })?;
-                len = rest.len() - tail.len() + end + 1;
-            }
-        }
-        self.push(Kind::Cmd(if begin { Cmd::Begin(env) } else { Cmd::End }), len);
-        Ok(())
     }
 }
 

@@ -28,8 +28,8 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
                     }
                     let x = items(list);
                     let parts: Vec<Expr> = parts.iter().flat_map(expand).collect();
-                    let equal = x.len() == parts.len()
-                        && x.iter().zip(&parts).all(|(p, q)| same_item(j, p, q));
+                    let equal =
+                        x.len() == parts.len() && x.iter().zip(&parts).all(|(p, q)| same_item(j, p, q));
                     return Some(j.by(Reason::Tuple, equal));
                 }
             }
@@ -207,7 +207,8 @@ fn unordered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
 type Tuple<'a> = (Delim, Delim, &'a [Expr]);
 
 fn tuples(j: &mut Judge, x: Tuple, y: Tuple) -> bool {
-    let interval = x.2.len() == 2 && (x.0 != x.1 || x.0 == Delim::Square || y.0 != y.1 || y.0 == Delim::Square);
+    let interval =
+        x.2.len() == 2 && (x.0 != x.1 || x.0 == Delim::Square || y.0 != y.1 || y.0 == Delim::Square);
     let reason = if interval { Reason::Interval } else { Reason::Tuple };
     let equal = x.0 == y.0
         && x.1 == y.1

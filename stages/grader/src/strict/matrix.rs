@@ -27,10 +27,10 @@ fn entries(j: &mut Judge, x: &Matrix, y: &Matrix) -> bool {
 fn against(j: &mut Judge, m: &Matrix, other: &Expr) -> Option<bool> {
     match other {
         Expr::Group(open, close, v) => {
-            if *open == Delim::Square {
-                if let Some(n) = nested(v) {
-                    return Some(entries(j, m, &n));
-                }
+            if *open == Delim::Square
+                && let Some(n) = nested(v)
+            {
+                return Some(entries(j, m, &n));
             }
             if *open == Delim::Brace || open != close {
                 return Some(false);
@@ -66,14 +66,15 @@ fn nested(rows: &[Expr]) -> Option<Matrix> {
 fn value(e: &Expr) -> Option<Matrix> {
     match e {
         Expr::Matrix(columns, v) => Some((*columns, v.clone())),
-        Expr::Neg(x) => map(value(x)?, |e| Expr::neg(e)),
+        Expr::Neg(x) => map(value(x)?, Expr::neg),
         Expr::Div(p) if !is_matrix(&p.1) => map(value(&p.0)?, |e| Expr::div(e, p.1.clone())),
         Expr::Mul(v) => {
             let at = v.iter().position(is_matrix)?;
             if v.iter().filter(|e| is_matrix(e)).count() != 1 {
                 return None;
             }
-            let rest: Vec<Expr> = v.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, e)| e.clone()).collect();
+            let rest: Vec<Expr> =
+                v.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, e)| e.clone()).collect();
             map(value(&v[at])?, |e| {
                 let mut f = rest.clone();
                 f.push(e);

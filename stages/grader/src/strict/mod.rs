@@ -1,18 +1,21 @@
 //! Strict mode: mathematical equality of two short answers, as a careful person would judge it.
 
-#![allow(missing_docs)]
 mod arith;
 mod ast;
+mod brackets;
 mod commands;
+mod elementary;
 mod exact;
 mod field;
 mod fingerprint;
 mod functions;
 mod identity;
+mod items;
 mod judge;
 mod lexer;
 mod lists;
 mod matrix;
+mod named;
 mod norm;
 mod number;
 mod numeric;

@@ -18,9 +18,15 @@ impl Reading {
         let digit = |i: usize| b.get(i).is_some_and(u8::is_ascii_digit);
         (1..b.len()).any(|i| match (self, b[i]) {
             (Reading::Apart, b',') => digit(i - 1) && digit(i + 1) && digit(i + 2) && digit(i + 3),
-            (Reading::Apart, b'e') => digit(i - 1) && (digit(i + 1) || matches!(b.get(i + 1), Some(b'-' | b'+'))),
-            (Reading::Joined, b',') => digit(i - 1) && i >= 4 && (b[i - 4..i].iter().all(u8::is_ascii_digit) || digit(i + 4)),
-            (Reading::Joined, b'e') => b[i - 1] == b' ' && i >= 2 && digit(i - 2) || digit(i - 1) && b.get(i + 1) == Some(&b' '),
+            (Reading::Apart, b'e') => {
+                digit(i - 1) && (digit(i + 1) || matches!(b.get(i + 1), Some(b'-' | b'+')))
+            }
+            (Reading::Joined, b',') => {
+                digit(i - 1) && i >= 4 && (b[i - 4..i].iter().all(u8::is_ascii_digit) || digit(i + 4))
+            }
+            (Reading::Joined, b'e') => {
+                b[i - 1] == b' ' && i >= 2 && digit(i - 2) || digit(i - 1) && b.get(i + 1) == Some(&b' ')
+            }
             _ => false,
         })
     }
@@ -42,7 +48,7 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
             i += sep + d;
         }
     }
-    if (1..=3).contains(&i) && !(b[0] == b'0') {
+    if (1..=3).contains(&i) && (b[0] != b'0') {
         while let Some(sep) = separator(&b[i..], commas) {
             if digits(i + sep) != 3 {
                 break;
@@ -82,8 +88,7 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
 
 /// Length of a thousands separator at the start of `b`.
 fn separator(b: &[u8], commas: bool) -> Option<usize> {
-    const FORMS: [&[u8]; 9] =
-        [b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
+    const FORMS: [&[u8]; 9] = [b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
     FORMS.iter().take(if commas { 9 } else { 8 }).find(|f| b.starts_with(f)).map(|f| f.len())
 }
 

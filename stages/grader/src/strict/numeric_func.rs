@@ -121,17 +121,11 @@ impl<A: Arith> Numeric<A> {
                 let v = if f == Gcd { p } else { x.0.abs() / p * y.0.abs() };
                 (v < 1 << 53).then(|| self.exact(v as f64))
             }
-            (Re | Im | Conj, [x]) => {
+            (Re | Im, [x]) => {
                 let z = self.value(x)?;
                 let zero = self.a.float(0.0);
-                match f {
-                    Re => Some(Ball { im: zero, real: true, ..z }),
-                    Im => Some(Ball { re: z.im, im: zero, real: true, err: z.err }),
-                    _ => {
-                        let im = self.a.sub(&zero, &z.im)?;
-                        Some(Ball { im, ..z })
-                    }
-                }
+                let re = if f == Re { z.re } else { z.im };
+                Some(Ball { re, im: zero, real: true, err: z.err })
             }
             (_, [x]) => {
                 let x = self.value(x)?;

@@ -12,7 +12,7 @@
 //! power    = postfix ('^' exponent)?
 //! ```
 
-use super::ast::{Expr, Rel, Sep};
+use super::ast::{Expr, Rel};
 use super::commands::Cmd;
 use super::lexer::{Kind, ParseError, Token};
 
@@ -38,11 +38,11 @@ pub(crate) type Res<T> = Result<T, ParseError>;
 
 /// Parses a whole answer.
 pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
-    let mut p =
-        Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, builder: false };
+    let mut p = Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, builder: false };
     // A number in words: its `and` is no separator.
     if p.toks.iter().all(|t| matches!(t.kind, Kind::Word | Kind::Char('-' | '.'))) {
-        let words: Vec<&str> = (0..p.toks.len()).filter(|k| p.toks[*k].kind == Kind::Word).map(|k| p.text(k)).collect();
+        let words: Vec<&str> =
+            (0..p.toks.len()).filter(|k| p.toks[*k].kind == Kind::Word).map(|k| p.text(k)).collect();
         if let Some(v) = super::words::number_words(&words) {
             return Ok(Expr::int(v));
         }
@@ -104,39 +104,6 @@ impl Parser<'_> {
         r
     }
 
-    /// Words that only announce the answer: `the answer is`, `about`, `\approx`.
-    fn skip_lead(&mut self) {
-        loop {
-            let start = self.i;
-            while self.peek() == Some(Kind::Word) {
-                let w = self.text(self.i).to_ascii_lowercase();
-                let lead = matches!(
-                    w.as_str(),
-                    "the" | "final" | "answer" | "is" | "about" | "approximately" | "so" | "therefore" | "hence"
-                        | "thus" | "roughly" | "exactly" | "ans" | "equals" | "our"
-                );
-                if !lead {
-                    break;
-                }
-                self.i += 1;
-            }
-            if self.i > start {
-                self.eat(':');
-            }
-            while matches!(self.peek(), Some(Kind::Cmd(Cmd::Rel(Rel::Approx)) | Kind::Char('=' | '.' | ','))) {
-                self.i += 1;
-            }
-            // Nothing but lead words: they are the answer.
-            if self.i >= self.toks.len() {
-                self.i = 0;
-                return;
-            }
-            if self.i == start {
-                return;
-            }
-        }
-    }
-
     /// Whether the next token ends every construct inside a bracket.
     pub fn at_closer(&self) -> bool {
         match self.peek() {
@@ -153,125 +120,6 @@ impl Parser<'_> {
             },
             _ => false,
         }
-    }
-
-    /// The separator at this place and its length in tokens.
-    fn separator(&self) -> Option<(Sep, usize)> {
-        match self.peek()? {
-            Kind::Char(',' | ';') => Some((Sep::Comma, 1)),
-            Kind::Char('&') => None,
-            Kind::Word => match self.text(self.i) {
-                "and" | "And" | "AND" => Some((Sep::And, 1)),
-                "or" | "Or" | "OR" => Some((Sep::Or, 1)),
-                _ => None,
-            },
-            Kind::Cmd(Cmd::Operator(h)) if h == super::ast::hash_name(b"lor") => Some((Sep::Or, 1)),
-            Kind::Cmd(Cmd::Operator(h)) if h == super::ast::hash_name(b"land") => Some((Sep::And, 1)),
-            _ => None,
-        }
-    }
-
-    /// Items up to a closing token, and what joins them (`or` before `and` before a comma).
-    pub fn list(&mut self) -> Res<(Sep, Vec<Expr>)> {
-        let mut sep = Sep::Comma;
-        let mut items = Vec::new();
-        loop {
-            while let Some((s, n)) = self.separator() {
-                sep = match (sep, s) {
-                    (Sep::Or, _) | (_, Sep::Or) => Sep::Or,
-                    (Sep::And, _) | (_, Sep::And) => Sep::And,
-                    _ => Sep::Comma,
-                };
-                self.i += n;
-            }
-            if self.at_closer() {
-                return Ok((sep, items));
-            }
-            let before = self.i;
-            if let Some(e) = self.item()? {
-                items.push(e);
-            }
-            if self.i == before {
-                return self.fail("unexpected token");
-            }
-        }
-    }
-
-    /// Formulas and words up to a separator.
-    fn item(&mut self) -> Res<Option<Expr>> {
-        let mut parts: Vec<Expr> = Vec::new();
-        let mut currency: Option<&'static str> = None;
-        loop {
-            if self.at_closer() || self.separator().is_some() {
-                break;
-            }
-            match self.peek() {
-                Some(Kind::Char('$')) => {
-                    currency = Some("dollar");
-                    self.i += 1;
-                }
-                Some(Kind::Word) if parts.is_empty() && self.currency().is_some() => {
-                    currency = self.currency();
-                    self.i += 1;
-                }
-                Some(Kind::Char('-')) if matches!(parts.last(), Some(Expr::Word(_))) && self.at(1) == Some(Kind::Word) => {
-                    self.i += 1;
-                }
-                // Punctuation of prose.
-                Some(Kind::Char('.' | '?' | '"' | '`' | '#' | '@' | ':')) => self.i += 1,
-                Some(Kind::Char('\'')) if parts.is_empty() => self.i += 1,
-                Some(Kind::Word) | Some(Kind::Letter(_, _)) if !parts.is_empty() => {
-                    if parts.len() == 1 {
-                        if let Some(e) = self.unit_suffix(&parts[0]) {
-                            parts[0] = e;
-                            continue;
-                        }
-                    }
-                    if self.peek() == Some(Kind::Word) {
-                        parts.push(self.word());
-                    } else {
-                        parts.push(self.relation()?);
-                    }
-                }
-                Some(Kind::Word) => {
-                    let e = self.word();
-                    parts.push(e);
-                }
-                _ => parts.push(self.relation()?),
-            }
-        }
-        if let (Some(name), 1) = (currency, parts.len()) {
-            if !matches!(parts[0], Expr::WithUnit(..)) {
-                let unit = super::ast::Unit { text: name.into(), ambiguous: None };
-                let value = parts.remove(0);
-                parts.push(Expr::WithUnit(Box::new(value), unit));
-            }
-        }
-        Ok(match parts.len() {
-            0 => None,
-            1 if !matches!(parts[0], Expr::Word(_)) => Some(parts.remove(0)),
-            _ => Some(super::unit::phrase(parts)),
-        })
-    }
-
-    /// A currency's name before a number.
-    fn currency(&self) -> Option<&'static str> {
-        if self.at(1) != Some(Kind::Num) && self.at(1) != Some(Kind::Char('$')) {
-            return None;
-        }
-        match self.text(self.i) {
-            "USD" | "usd" | "US" => Some("dollar"),
-            "euro" | "EUR" | "euros" => Some("euro"),
-            "pound" | "GBP" => Some("pound"),
-            "Rs" | "INR" => Some("rupee"),
-            _ => None,
-        }
-    }
-
-    fn word(&mut self) -> Expr {
-        let e = Expr::Word(self.text(self.i).to_lowercase().into());
-        self.i += 1;
-        e
     }
 
     fn rel(&self) -> Option<Rel> {
@@ -351,7 +199,8 @@ impl Parser<'_> {
 
     /// `U` between two intervals is a union.
     pub fn between_brackets(&self) -> bool {
-        let before = self.i > 0 && matches!(self.toks[self.i - 1].kind, Kind::Char(')' | ']') | Kind::Cmd(Cmd::SetClose));
+        let before = self.i > 0
+            && matches!(self.toks[self.i - 1].kind, Kind::Char(')' | ']') | Kind::Cmd(Cmd::SetClose));
         before && matches!(self.at(1), Some(Kind::Char('(' | '[') | Kind::Cmd(Cmd::SetOpen)))
     }
 
@@ -457,14 +306,28 @@ impl Parser<'_> {
     pub fn starts_factor(&self) -> bool {
         match self.peek() {
             Some(Kind::Num) => true,
-            Some(Kind::Letter(c, _)) => !(c == 85 && self.between_brackets()) && !self.unit_starts(),
+            Some(Kind::Letter(c, _)) => !(self.unit_starts() || c == 85 && self.between_brackets()),
             Some(Kind::Char('(' | '[' | '{')) => true,
             Some(Kind::Char('|')) => self.bars == 0 && !self.builder,
             Some(Kind::Cmd(c)) => match c {
                 Cmd::Norm | Cmd::Mid => self.bars == 0 && !self.builder,
-                Cmd::Func(_) | Cmd::Const(_) | Cmd::Symbol(_) | Cmd::Frac | Cmd::Sqrt | Cmd::Cbrt | Cmd::Binom
-                | Cmd::SetOpen | Cmd::AngleOpen | Cmd::FloorOpen | Cmd::CeilOpen | Cmd::Dots | Cmd::Begin(_)
-                | Cmd::Repeat(_) | Cmd::Accent(_) | Cmd::Big(_) | Cmd::Circ => true,
+                Cmd::Func(_)
+                | Cmd::Const(_)
+                | Cmd::Symbol(_)
+                | Cmd::Frac
+                | Cmd::Sqrt
+                | Cmd::Cbrt
+                | Cmd::Binom
+                | Cmd::SetOpen
+                | Cmd::AngleOpen
+                | Cmd::FloorOpen
+                | Cmd::CeilOpen
+                | Cmd::Dots
+                | Cmd::Begin(_)
+                | Cmd::Repeat(_)
+                | Cmd::Accent(_)
+                | Cmd::Big(_)
+                | Cmd::Circ => true,
                 _ => false,
             },
             _ => false,

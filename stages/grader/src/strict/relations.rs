@@ -77,7 +77,10 @@ fn both(j: &mut Judge, (x, r): Side, (y, s): Side) -> bool {
 /// `x = a = b` against `x = b`: the name and a common value.
 fn chains(j: &mut Judge, x: &[Expr], r: &[Rel], y: &[Expr], s: &[Rel]) -> bool {
     let (long, lr, short) = if x.len() > y.len() { (x, r, y) } else { (y, s, x) };
-    if short.len() != 2 || !is_name(&long[0]) || same_value(&long[0], &short[0], &mut j.work) != Outcome::Equal {
+    if short.len() != 2
+        || !is_name(&long[0])
+        || same_value(&long[0], &short[0], &mut j.work) != Outcome::Equal
+    {
         return false;
     }
     against_value(j, long, lr, &short[1])
@@ -88,7 +91,9 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
         return false;
     }
     // Side by side, in either direction.
-    let lhs = same_value(&x[0], &y[0], &mut j.work) == Outcome::Equal || function_of(&x[0], &y[0]) || function_of(&y[0], &x[0]);
+    let lhs = same_value(&x[0], &y[0], &mut j.work) == Outcome::Equal
+        || function_of(&x[0], &y[0])
+        || function_of(&y[0], &x[0]);
     if lhs && x[1..].iter().zip(&y[1..]).all(|(p, q)| j.same(p, q)) {
         return true;
     }
@@ -109,7 +114,8 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
 
 /// `f(x)` and `y` name the same side of an equation.
 fn function_of(f: &Expr, y: &Expr) -> bool {
-    *y == Expr::Sym(b'y' as u64) && matches!(f, Expr::Opaque(_, v) if v.len() == 1 && v[0] == Expr::Sym(b'x' as u64))
+    *y == Expr::Sym(b'y' as u64)
+        && matches!(f, Expr::Opaque(_, v) if v.len() == 1 && v[0] == Expr::Sym(b'x' as u64))
 }
 
 fn inequalities(j: &mut Judge, x: &[Expr], r: &[Rel], y: &[Expr], s: &[Rel]) -> bool {
@@ -120,7 +126,9 @@ fn inequalities(j: &mut Judge, x: &[Expr], r: &[Rel], y: &[Expr], s: &[Rel]) -> 
         return true;
     }
     let flipped: Vec<Option<Rel>> = s.iter().rev().map(|r| r.flip()).collect();
-    if r.iter().zip(&flipped).all(|(p, q)| Some(*p) == *q) && x.iter().zip(y.iter().rev()).all(|(p, q)| j.same(p, q)) {
+    if r.iter().zip(&flipped).all(|(p, q)| Some(*p) == *q)
+        && x.iter().zip(y.iter().rev()).all(|(p, q)| j.same(p, q))
+    {
         return true;
     }
     if x.len() != 2 || !x.iter().chain(y).all(is_scalar) {

@@ -28,10 +28,10 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
         return None;
     }
     let (x, y) = (read(j, a)?, read(j, b)?);
-    if let (Some(p), Some(q)) = (&x.variable, &y.variable) {
-        if p != q {
-            return Some(j.by(Reason::Inequality, false));
-        }
+    if let (Some(p), Some(q)) = (&x.variable, &y.variable)
+        && p != q
+    {
+        return Some(j.by(Reason::Inequality, false));
     }
     let reason = if is_inequality(a) || is_inequality(b) { Reason::Inequality } else { Reason::Interval };
     let (x, y) = (merge(j, x.parts)?, merge(j, y.parts)?);
@@ -60,7 +60,11 @@ fn is_inequality(e: &Expr) -> bool {
 /// Whether `e` can only be a set of reals.
 fn evident(e: &Expr) -> bool {
     match e {
-        Expr::Union(_) | Expr::Inter(_) | Expr::SetMinus(_) | Expr::SetBuilder(_) | Expr::Const(Const::Reals) => true,
+        Expr::Union(_)
+        | Expr::Inter(_)
+        | Expr::SetMinus(_)
+        | Expr::SetBuilder(_)
+        | Expr::Const(Const::Reals) => true,
         Expr::Group(open, close, v) if v.len() == 2 && *open != Delim::Brace => {
             open != close || v.iter().any(|e| infinite(e).is_some())
         }
@@ -138,7 +142,10 @@ fn read(j: &mut Judge, e: &Expr) -> Option<RealSet> {
         Expr::List(sep, v) => {
             let mut sets = Vec::new();
             for e in v {
-                if !is_inequality(e) && *sep == Sep::Comma && !matches!(e, Expr::Relation(_, r) if r[0] == Rel::In) {
+                if !is_inequality(e)
+                    && *sep == Sep::Comma
+                    && !matches!(e, Expr::Relation(_, r) if r[0] == Rel::In)
+                {
                     return None;
                 }
                 sets.push(read(j, e)?);
@@ -214,8 +221,8 @@ fn inequality(j: &mut Judge, v: &[Expr], r: &[Rel]) -> Option<RealSet> {
 }
 
 fn is_variable(e: &Expr) -> bool {
-    matches!(e, Expr::Sym(_)) || matches!(e, Expr::Opaque(_, v) if v.iter().any(|x| matches!(x, Expr::Sym(_))))
-
+    matches!(e, Expr::Sym(_))
+        || matches!(e, Expr::Opaque(_, v) if v.iter().any(|x| matches!(x, Expr::Sym(_))))
 }
 
 /// `a x + b < c` solved for the one symbol that occurs.
@@ -313,7 +320,11 @@ fn merge(j: &mut Judge, parts: Vec<Interval>) -> Option<Vec<Interval>> {
             let apart = (lo - *end).abs() <= 1e-9 * (1.0 + lo.abs());
             if touch || lo < *end && !apart {
                 if hi > *end || touch && hi >= *end {
-                    q.high_closed = if (hi - *end).abs() < 1e-12 { q.high_closed || p.high_closed } else { p.high_closed };
+                    q.high_closed = if (hi - *end).abs() < 1e-12 {
+                        q.high_closed || p.high_closed
+                    } else {
+                        p.high_closed
+                    };
                     q.high = p.high;
                     *end = hi;
                 }

@@ -29,8 +29,11 @@ fn parts(e: &Expr) -> &[Expr] {
 /// Whether two units are one: the same words, or words of which one only says more
 /// (`dollar` and `us dollar`).
 pub(crate) fn same_unit(a: &str, b: &str) -> bool {
-    a == b || a.ends_with(&format!(" {b}")) || b.ends_with(&format!(" {a}"))
-        || a.starts_with(&format!("{b} ")) || b.starts_with(&format!("{a} "))
+    a == b
+        || a.ends_with(&format!(" {b}"))
+        || b.ends_with(&format!(" {a}"))
+        || a.starts_with(&format!("{b} "))
+        || b.starts_with(&format!("{a} "))
 }
 
 /// The factor from one unit to another of the same quantity.
@@ -76,9 +79,19 @@ pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
         let before = s;
         s = s.trim().trim_matches(|c| c == '$' || c == '*').trim();
         for (open, close) in [
-            ("\\text{", "}"), ("\\textbf{", "}"), ("\\mathrm{", "}"), ("\\mathbf{", "}"), ("\\boxed{", "}"),
-            ("\\textit{", "}"), ("\\mbox{", "}"), ("{", "}"), ("\\(", "\\)"), ("\\[", "\\]"),
-            ("\\mathsf{", "}"), ("\\textrm{", "}"), ("\\mathbb{", "}"),
+            ("\\text{", "}"),
+            ("\\textbf{", "}"),
+            ("\\mathrm{", "}"),
+            ("\\mathbf{", "}"),
+            ("\\boxed{", "}"),
+            ("\\textit{", "}"),
+            ("\\mbox{", "}"),
+            ("{", "}"),
+            ("\\(", "\\)"),
+            ("\\[", "\\]"),
+            ("\\mathsf{", "}"),
+            ("\\textrm{", "}"),
+            ("\\mathbb{", "}"),
         ] {
             if let Some(inner) = s.strip_prefix(open) {
                 if let Some(inner) = inner.strip_suffix(close) {
@@ -89,10 +102,10 @@ pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
             }
         }
         for lead in ["answer", "Answer", "option", "Option", "choice", "Choice", "the", "The", "is", ":"] {
-            if let Some(rest) = s.strip_prefix(lead) {
-                if lead == ":" || rest.starts_with([' ', ':', '~']) {
-                    s = rest;
-                }
+            if let Some(rest) = s.strip_prefix(lead)
+                && (lead == ":" || rest.starts_with([' ', ':', '~']))
+            {
+                s = rest;
             }
         }
         s = s.trim_end_matches(['.', ',', ':']).trim();

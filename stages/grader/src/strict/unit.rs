@@ -34,7 +34,8 @@ impl Parser<'_> {
             );
         }
         let number = self.toks[self.i - 1].kind == Kind::Num;
-        let compound = self.at(1) == Some(Kind::Char('/')) && matches!(self.at(2), Some(Kind::Letter(..) | Kind::Word));
+        let compound =
+            self.at(1) == Some(Kind::Char('/')) && matches!(self.at(2), Some(Kind::Letter(..) | Kind::Word));
         number
             && self.toks[self.i].space
             && (self.i + 1 == self.toks.len() || self.at(1) == Some(Kind::Char(',')) || compound)
@@ -109,7 +110,9 @@ impl Parser<'_> {
                     if minus {
                         text.push('-');
                     }
-                    text.push_str(&self.src[self.toks[self.i].start as usize..self.toks[self.i].end as usize]);
+                    text.push_str(
+                        &self.src[self.toks[self.i].start as usize..self.toks[self.i].end as usize],
+                    );
                     self.i += 1;
                     if braces && !self.eat('}') {
                         self.i = start;
@@ -120,7 +123,10 @@ impl Parser<'_> {
             }
         }
         let ended = self.at_closer()
-            || matches!(self.peek(), Some(Kind::Char(',' | ';' | '$' | '=' | '<' | '>')) | Some(Kind::Cmd(_)))
+            || matches!(
+                self.peek(),
+                Some(Kind::Char(',' | ';' | '$' | '=' | '<' | '>')) | Some(Kind::Cmd(_))
+            )
             || (self.peek() == Some(Kind::Word) && matches!(self.text(self.i), "and" | "or"));
         if text.is_empty() || !ended || words.len() > 6 || letters > 3 {
             self.i = start;
@@ -145,9 +151,8 @@ impl Parser<'_> {
 
     /// Whether `^\circ` or `^{\circ}` stands before this token.
     fn after_degree(&self) -> bool {
-        let circ = |k: usize| {
-            self.i >= k && self.toks[self.i - k].kind == Kind::Cmd(super::commands::Cmd::Circ)
-        };
+        let circ =
+            |k: usize| self.i >= k && self.toks[self.i - k].kind == Kind::Cmd(super::commands::Cmd::Circ);
         circ(1) || circ(2) && self.toks[self.i - 1].kind == Kind::Char('}')
     }
 
@@ -192,10 +197,10 @@ fn is_value(e: &Expr) -> bool {
 pub(crate) fn phrase(mut parts: Vec<Expr>) -> Expr {
     let words: Option<Vec<&str>> =
         parts.iter().map(|p| if let Expr::Word(w) = p { Some(&**w) } else { None }).collect();
-    if let Some(words) = words {
-        if let Some(v) = words::number_words(&words) {
-            return Expr::int(v);
-        }
+    if let Some(words) = words
+        && let Some(v) = words::number_words(&words)
+    {
+        return Expr::int(v);
     }
     if parts.len() > 1 && matches!(&parts[0], Expr::Word(w) if matches!(&**w, "the" | "a" | "an")) {
         parts.remove(0);

@@ -4,11 +4,12 @@
 /// Words of two or three letters that are no products of variables.
 const SHORT: &[&str] = &[
     "all", "am", "an", "and", "any", "are", "as", "at", "be", "but", "by", "can", "day", "dog", "cat", "far",
-    "few", "for", "has", "her", "him", "his", "how", "if", "in", "is", "it", "its", "job", "lie", "low", "man",
-    "may", "men", "new", "no", "non", "nor", "not", "odd", "of", "off", "old", "on", "one", "or", "our", "out",
-    "pm", "per", "pct", "red", "set", "she", "six", "so", "sum", "sun", "ten", "the", "to", "top", "two", "up",
-    "use", "was", "way", "we", "who", "why", "yes", "you", "May", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul",
-    "Aug", "Sep", "Oct", "Nov", "Dec", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "usd", "pts", "mph",
+    "few", "for", "has", "her", "him", "his", "how", "if", "in", "is", "it", "its", "job", "lie", "low",
+    "man", "may", "men", "new", "no", "non", "nor", "not", "odd", "of", "off", "old", "on", "one", "or",
+    "our", "out", "pm", "per", "pct", "red", "set", "she", "six", "so", "sum", "sun", "ten", "the", "to",
+    "top", "two", "up", "use", "was", "way", "we", "who", "why", "yes", "you", "May", "Jan", "Feb", "Mar",
+    "Apr", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun",
+    "usd", "pts", "mph",
 ];
 
 /// Whether a run of letters outside text style is a word.
@@ -43,24 +44,82 @@ fn function_of_letters(b: &[u8]) -> bool {
     NAMES.iter().any(|n| {
         (0..=b.len().saturating_sub(n.len())).any(|at| b[at..].starts_with(n))
             && b.len() - n.len() <= 2
-            && !matches!(b, b"logs" | b"since" | b"sing" | b"sins" | b"tank" | b"tans" | b"cost" | b"costs" | b"slogan")
+            && !matches!(
+                b,
+                b"logs" | b"since" | b"sing" | b"sins" | b"tank" | b"tans" | b"cost" | b"costs" | b"slogan"
+            )
     })
 }
 
 /// Abbreviations of units, with the canonical name.
 const SYMBOLS: &[(&str, &str)] = &[
-    ("m", "meter"), ("cm", "centimeter"), ("mm", "millimeter"), ("km", "kilometer"), ("nm", "nanometer"),
-    ("dm", "decimeter"), ("in", "inch"), ("ft", "foot"), ("yd", "yard"), ("mi", "mile"),
-    ("g", "gram"), ("kg", "kilogram"), ("mg", "milligram"), ("lb", "pound"), ("lbs", "pound"), ("oz", "ounce"),
-    ("s", "second"), ("sec", "second"), ("min", "minute"), ("h", "hour"), ("hr", "hour"), ("hrs", "hour"),
-    ("ms", "millisecond"), ("L", "liter"), ("l", "liter"), ("mL", "milliliter"), ("ml", "milliliter"),
-    ("N", "newton"), ("J", "joule"), ("kJ", "kilojoule"), ("W", "watt"), ("kW", "kilowatt"), ("V", "volt"),
-    ("A", "ampere"), ("K", "kelvin"), ("C", "celsius"), ("F", "fahrenheit"), ("Pa", "pascal"),
-    ("kPa", "kilopascal"), ("Hz", "hertz"), ("mol", "mole"), ("mph", "mile/hour"), ("rad", "radian"),
-    ("deg", "degree"), ("rpm", "rpm"), ("atm", "atmosphere"), ("eV", "electronvolt"), ("erg", "erg"),
-    ("ergs", "erg"), ("cc", "centimeter^3"), ("sq", "square"), ("cu", "cubic"), ("th", "th"), ("st", "th"), ("nd", "th"),
-    ("rd", "th"), ("pm", "pm"), ("am", "am"), ("USD", "dollar"), ("usd", "dollar"), ("AU", "au"), ("pc", "parsec"),
-    ("Mpc", "megaparsec"), ("kpc", "kiloparsec"), ("rev", "revolution"), ("yr", "year"), ("yrs", "year"),
+    ("m", "meter"),
+    ("cm", "centimeter"),
+    ("mm", "millimeter"),
+    ("km", "kilometer"),
+    ("nm", "nanometer"),
+    ("dm", "decimeter"),
+    ("in", "inch"),
+    ("ft", "foot"),
+    ("yd", "yard"),
+    ("mi", "mile"),
+    ("g", "gram"),
+    ("kg", "kilogram"),
+    ("mg", "milligram"),
+    ("lb", "pound"),
+    ("lbs", "pound"),
+    ("oz", "ounce"),
+    ("s", "second"),
+    ("sec", "second"),
+    ("min", "minute"),
+    ("h", "hour"),
+    ("hr", "hour"),
+    ("hrs", "hour"),
+    ("ms", "millisecond"),
+    ("L", "liter"),
+    ("l", "liter"),
+    ("mL", "milliliter"),
+    ("ml", "milliliter"),
+    ("N", "newton"),
+    ("J", "joule"),
+    ("kJ", "kilojoule"),
+    ("W", "watt"),
+    ("kW", "kilowatt"),
+    ("V", "volt"),
+    ("A", "ampere"),
+    ("K", "kelvin"),
+    ("C", "celsius"),
+    ("F", "fahrenheit"),
+    ("Pa", "pascal"),
+    ("kPa", "kilopascal"),
+    ("Hz", "hertz"),
+    ("mol", "mole"),
+    ("mph", "mile/hour"),
+    ("rad", "radian"),
+    ("deg", "degree"),
+    ("rpm", "rpm"),
+    ("atm", "atmosphere"),
+    ("eV", "electronvolt"),
+    ("erg", "erg"),
+    ("ergs", "erg"),
+    ("cc", "centimeter^3"),
+    ("sq", "square"),
+    ("cu", "cubic"),
+    ("th", "th"),
+    ("st", "th"),
+    ("nd", "th"),
+    ("rd", "th"),
+    ("pm", "pm"),
+    ("am", "am"),
+    ("USD", "dollar"),
+    ("usd", "dollar"),
+    ("AU", "au"),
+    ("pc", "parsec"),
+    ("Mpc", "megaparsec"),
+    ("kpc", "kiloparsec"),
+    ("rev", "revolution"),
+    ("yr", "year"),
+    ("yrs", "year"),
 ];
 
 /// Whether a run of letters after a number is a unit's symbol.
@@ -102,11 +161,55 @@ pub(crate) fn canonical_unit(word: &str) -> String {
 pub(crate) fn is_qualifier(word: &str) -> bool {
     matches!(
         word,
-        "not" | "no" | "or" | "and" | "than" | "more" | "less" | "least" | "most" | "million" | "thousand"
-            | "hundred" | "billion" | "trillion" | "dozen" | "half" | "times" | "plus" | "minus" | "greater"
-            | "if" | "when" | "where" | "for" | "but" | "except" | "only" | "is" | "are" | "was" | "if_"
-            | "squared" | "cubed" | "over" | "divided" | "by" | "with" | "from" | "to" | "mod" | "modulo"
-            | "quarter" | "third" | "fraction" | "one" | "two" | "three" | "without" | "between"
+        "not"
+            | "no"
+            | "or"
+            | "and"
+            | "than"
+            | "more"
+            | "less"
+            | "least"
+            | "most"
+            | "million"
+            | "thousand"
+            | "hundred"
+            | "billion"
+            | "trillion"
+            | "dozen"
+            | "half"
+            | "times"
+            | "plus"
+            | "minus"
+            | "greater"
+            | "if"
+            | "when"
+            | "where"
+            | "for"
+            | "but"
+            | "except"
+            | "only"
+            | "is"
+            | "are"
+            | "was"
+            | "if_"
+            | "squared"
+            | "cubed"
+            | "over"
+            | "divided"
+            | "by"
+            | "with"
+            | "from"
+            | "to"
+            | "mod"
+            | "modulo"
+            | "quarter"
+            | "third"
+            | "fraction"
+            | "one"
+            | "two"
+            | "three"
+            | "without"
+            | "between"
     )
 }
 
@@ -131,7 +234,12 @@ pub(crate) fn number_words(words: &[&str]) -> Option<u64> {
                 total = total.checked_add(part.max(1).checked_mul(v)?)?;
                 part = 0;
             }
-            _ if part % 10 != 0 || (part % 100 != 0 && v >= 10) || (v == 0 && words.len() > 1) => return None,
+            _ if !part.is_multiple_of(10)
+                || (!part.is_multiple_of(100) && v >= 10)
+                || (v == 0 && words.len() > 1) =>
+            {
+                return None;
+            }
             _ => part = part.checked_add(v)?,
         }
     }
@@ -140,12 +248,38 @@ pub(crate) fn number_words(words: &[&str]) -> Option<u64> {
 
 fn small(w: &str) -> Option<u64> {
     const NAMES: [(&str, u64); 32] = [
-        ("zero", 0), ("one", 1), ("two", 2), ("three", 3), ("four", 4), ("five", 5), ("six", 6), ("seven", 7),
-        ("eight", 8), ("nine", 9), ("ten", 10), ("eleven", 11), ("twelve", 12), ("thirteen", 13),
-        ("fourteen", 14), ("fifteen", 15), ("sixteen", 16), ("seventeen", 17), ("eighteen", 18),
-        ("nineteen", 19), ("twenty", 20), ("thirty", 30), ("forty", 40), ("fifty", 50), ("sixty", 60),
-        ("seventy", 70), ("eighty", 80), ("ninety", 90), ("hundred", 100), ("thousand", 1_000),
-        ("million", 1_000_000), ("billion", 1_000_000_000),
+        ("zero", 0),
+        ("one", 1),
+        ("two", 2),
+        ("three", 3),
+        ("four", 4),
+        ("five", 5),
+        ("six", 6),
+        ("seven", 7),
+        ("eight", 8),
+        ("nine", 9),
+        ("ten", 10),
+        ("eleven", 11),
+        ("twelve", 12),
+        ("thirteen", 13),
+        ("fourteen", 14),
+        ("fifteen", 15),
+        ("sixteen", 16),
+        ("seventeen", 17),
+        ("eighteen", 18),
+        ("nineteen", 19),
+        ("twenty", 20),
+        ("thirty", 30),
+        ("forty", 40),
+        ("fifty", 50),
+        ("sixty", 60),
+        ("seventy", 70),
+        ("eighty", 80),
+        ("ninety", 90),
+        ("hundred", 100),
+        ("thousand", 1_000),
+        ("million", 1_000_000),
+        ("billion", 1_000_000_000),
     ];
     NAMES.iter().find(|(n, _)| *n == w).map(|(_, v)| *v)
 }

@@ -1,0 +1,4 @@
+//! Manifests: what right ones mean, and what is said about wrong ones.
+
+mod meaning;
+mod toys;

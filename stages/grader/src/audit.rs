@@ -1,0 +1,1 @@
+//! How answers were extracted over a whole evaluation.
