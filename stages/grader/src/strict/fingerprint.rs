@@ -231,6 +231,12 @@ impl Eval {
         f.root(v, n)
     }
 
+    /// A root that the field lacks: the same hash as the power with exponent `1/n`.
+    fn root_hash(&mut self, v: Fp2, n: Fp2) -> Fp2 {
+        let e = self.f.inv(n).unwrap_or(n);
+        self.hash(15, &[v, e])
+    }
+
     fn root_int(&mut self, mut m: u128, n: u32) -> Option<Fp2> {
         let f = self.f;
         let mut r = f.one();
@@ -266,7 +272,7 @@ impl Eval {
                 let v = self.value(x);
                 match self.root(x, v, 2) {
                     Some(r) => r,
-                    None => self.hash(16, &[v]),
+                    None => self.root_hash(v, f.int(2)),
                 }
             }
             (Func::Root, [n, x]) => {
@@ -276,7 +282,7 @@ impl Eval {
                     Some(r) => r,
                     None => {
                         let n = self.value(n);
-                        self.hash(17, &[n, v])
+                        self.root_hash(v, n)
                     }
                 }
             }

@@ -3,7 +3,8 @@
 
 use super::arith::{Arith, Fast, Precise};
 use super::ast::{Const, Digits, Expr, Func};
-use super::fingerprint::{Flags, fingerprint};
+use super::exact::small_rational;
+use super::fingerprint::{Eval, Flags};
 use super::numeric::{Ball, Numeric, Point};
 
 /// The outcome of a comparison of expressions.
@@ -49,19 +50,33 @@ pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
     if !work.take(20) {
         return Outcome::Unknown;
     }
-    let (fa, la) = fingerprint(a);
-    let (fb, lb) = fingerprint(b);
-    if fa == fb && !(la.branch || lb.branch) {
-        return if la.undefined && a != b { Outcome::Different } else { Outcome::Equal };
+    if a == b {
+        return Outcome::Equal;
     }
+    if let (Some(x), Some(y)) = (small_rational(a), small_rational(b)) {
+        return if x == y { Outcome::Equal } else { Outcome::Different };
+    }
+    let (mut x, mut y) = (Eval::new(0, 0), Eval::new(0, 0));
+    let mut same = x.value(a) == y.value(b);
+    let (mut la, mut lb) = (x.flags, y.flags);
     if la.undefined || lb.undefined {
         return Outcome::Different;
     }
-    if fa != fb && !(la.opaque || lb.opaque) {
+    // The second prime only has to confirm.
+    if same {
+        let (mut x, mut y) = (Eval::new(1, 0), Eval::new(1, 0));
+        same = x.value(a) == y.value(b);
+        la.opaque |= x.flags.opaque;
+        lb.opaque |= y.flags.opaque;
+    }
+    if same && !(la.branch || lb.branch) {
+        return Outcome::Equal;
+    }
+    if !same && !(la.opaque || lb.opaque) {
         return Outcome::Different;
     }
     if unvalued(a) || unvalued(b) {
-        return if fa == fb { Outcome::Equal } else { Outcome::Different };
+        return if same { Outcome::Equal } else { Outcome::Different };
     }
     let first = evaluate(a, b, la, lb, false, work);
     if first != Outcome::Equal && has_log(a) | has_log(b) {
@@ -128,15 +143,14 @@ fn evaluate(a: &Expr, b: &Expr, la: Flags, lb: Flags, common_log: bool, work: &m
             }
         }
         if agreed.len() >= AGREE {
-            let mut proved = false;
-            for p in &agreed[..2] {
+            // One point in long floats: analytic expressions that differ agree almost nowhere.
+            for p in &agreed {
                 match precise(a, b, *p, work) {
-                    Outcome::Different => return Outcome::Different,
-                    Outcome::Equal => proved = true,
                     Outcome::Unknown => {}
+                    known => return known,
                 }
             }
-            return if proved { Outcome::Equal } else { Outcome::Unknown };
+            return Outcome::Unknown;
         }
     }
     Outcome::Unknown
@@ -217,18 +231,20 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     let mut n = Numeric::new(Fast, point, work.left);
     let value = n.value(exact);
     work.take(work.left - n.work + 4);
-    if value.is_none() || num.exp10.abs() > 300 {
-        return rounds_to_far(num, negative, exact, work);
-    }
-    let Some(v) = value.filter(|v| v.real) else { return false };
     let shown = if negative { -shown } else { shown };
     let half = 0.5 * 10f64.powi(num.exp10.clamp(-300, 300));
-    // Sixteen digits and more are a machine float printed in full.
-    let slack = if digits >= 15 { shown.abs() * 1e-14 } else { 1e-9 * half };
-    (v.err as f64).exp2() < half * 1e-3 + slack && (v.re - shown).abs() <= half + slack
+    match value {
+        Some(v) if v.real && num.exp10.abs() < 300 && (v.err as f64).exp2() < half * 1e-3 => {
+            (v.re - shown).abs() <= half * (1.0 + 1e-9)
+        }
+        // Too long or too large for machine floats.
+        Some(v) if !v.real => false,
+        _ => rounds_to_far(num, negative, exact, work),
+    }
 }
 
-/// The same for values beyond the range of machine floats.
+/// The same in long floats. Literals of fifteen digits and more may be a machine float printed
+/// in full, whose last digits are its own.
 fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut Work) -> bool {
     let mut n = Numeric::new(Precise::new(192), Point { index: 0, common_log: false }, work.left / 8);
     let start = n.work;
@@ -237,7 +253,11 @@ fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut
     let shown = if negative { Expr::neg(shown) } else { shown };
     let q = n.value(&Expr::div(Expr::Add(vec![exact.clone(), Expr::neg(shown)]), unit));
     work.take((start - n.work) * 8);
-    q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= 0.5 + 1e-9)
+    let ulps = match num.significant() {
+        0..15 => 0.5,
+        d => 0.5 + 5.0 * 10f64.powi(d as i32 - 15),
+    };
+    q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= ulps + 1e-9)
 }
 
 /// A literal with a decimal point, signed or not.
@@ -246,5 +266,18 @@ pub(crate) fn plain_decimal(e: &Expr) -> bool {
         Expr::Num(n) => n.decimal,
         Expr::Neg(e) => plain_decimal(e),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fourth_roots() {
+        let e = Expr::div(Expr::int(1), Expr::int(4));
+        let a = Expr::pow(Expr::int(7), e);
+        let b = Expr::Func(Func::Root, vec![Expr::int(4), Expr::int(7)]);
+        assert_eq!(same_value(&a, &b, &mut Work::new()), Outcome::Equal);
     }
 }

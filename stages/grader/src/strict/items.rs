@@ -117,6 +117,7 @@ impl Parser<'_> {
                 {
                     self.i += 1;
                 }
+                Some(Kind::Word) if !parts.is_empty() && self.hedge(self.i) => self.i += 1,
                 // Punctuation of prose.
                 Some(Kind::Char('.' | '?' | '"' | '`' | '#' | '@' | ':')) => self.i += 1,
                 Some(Kind::Char('\'')) if parts.is_empty() => self.i += 1,
@@ -152,6 +153,11 @@ impl Parser<'_> {
             1 if !matches!(parts[0], Expr::Word(_)) => Some(parts.remove(0)),
             _ => Some(super::unit::phrase(parts)),
         })
+    }
+
+    /// A word that only says how exact a value is.
+    pub fn hedge(&self, i: usize) -> bool {
+        matches!(self.text(i), "approximately" | "approx" | "exactly" | "roughly")
     }
 
     /// A currency's name before a number.

@@ -179,6 +179,7 @@ fn distinct_names(v: &[Expr]) -> bool {
 
 fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
     match (named(a), named(b)) {
+        ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => j.same(a, b),
         ((Some(_), x), (None, y)) | ((None, x), (Some(_), y)) => j.same(x, y),
         _ => j.same(a, b),
     }

@@ -52,6 +52,9 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
     if pred.len() > MAX_BYTES || gold.len() > MAX_BYTES {
         return v(squeezed(pred) == squeezed(gold), Reason::Budget);
     }
+    if let (Some(p), Some(g)) = (plain_integer(pred), plain_integer(gold)) {
+        return v(p == g, Reason::Numeric);
+    }
     if let Some(equal) = letters(pred, gold) {
         return v(equal, Reason::Choice);
     }
@@ -78,6 +81,15 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         }
     }
     verdict
+}
+
+/// An integer of up to 18 digits and nothing else.
+fn plain_integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || digits.len() > 18 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
 }
 
 /// Longest answer read.

@@ -30,6 +30,10 @@ impl Lexer<'_> {
             .map(|t| t.0);
         let Some(name) = name else { return };
         let len = rest.find('}').map_or(rest.len(), |k| k + 1);
+        if name.contains([',', ' ', '{']) {
+            self.i += rest.find('{').unwrap_or(0); // a group of its own
+            return;
+        }
         let bare = name.trim_matches(|c: char| !c.is_ascii_alphabetic());
         let known = commands::plain_name(bare).or_else(|| commands::lookup(bare));
         let cmd = known.unwrap_or(Cmd::Symbol(hash_name(bare.as_bytes())));

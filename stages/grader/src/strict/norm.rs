@@ -9,6 +9,12 @@ pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
     if let Some(inner) = text.trim().strip_prefix("**").and_then(|t| t.strip_suffix("**")) {
         text = inner;
     }
+    // Boxes in running text hold the answer.
+    if text.contains("\\boxed") || text.contains("\\fbox") {
+        if let Some(inner) = boxes(text) {
+            return Cow::Owned(prepare(&inner).into_owned());
+        }
+    }
     // Backslashes doubled by an escape (a row break needs an environment).
     if text.contains(r"\\") && !text.contains(r"\begin") {
         let single = text.replace(r"\\", r"\");
@@ -137,4 +143,37 @@ fn replacement(c: char) -> Option<&'static str> {
         '£' => r" pound ",
         _ => return None,
     })
+}
+
+/// What the boxes of a text hold, joined by commas; `None` where a box is not closed or two boxes
+/// are nested.
+fn boxes(text: &str) -> Option<String> {
+    let mut found: Vec<&str> = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("boxed").or_else(|| rest.find("fbox")) {
+        let from = at + rest[at..].find('{')?;
+        let mut depth = 0usize;
+        let mut end = None;
+        for (k, c) in rest[from..].bytes().enumerate() {
+            match c {
+                b'{' => depth += 1,
+                b'}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                end = Some(from + k);
+                break;
+            }
+        }
+        let end = end?;
+        let inner = rest[from + 1..end].trim();
+        if inner.contains("boxed") || inner.is_empty() {
+            return None;
+        }
+        if !found.contains(&inner) {
+            found.push(inner);
+        }
+        rest = &rest[end + 1..];
+    }
+    Some(found.join(", "))
 }

@@ -79,7 +79,7 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
         let sign = matches!(b.get(i + 1), Some(b'+' | b'-')) as usize;
         let d = digits(i + 1 + sign);
         let next = b.get(i + 1 + sign + d);
-        if d > 0 && d <= 4 && !next.is_some_and(|c| c.is_ascii_alphabetic()) {
+        if d > 0 && d <= 6 && !next.is_some_and(|c| c.is_ascii_alphabetic()) {
             i += 1 + sign + d;
         }
     }

@@ -48,6 +48,7 @@ pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
         }
     }
     p.skip_lead();
+    p.drop_tail();
     let (sep, mut items) = p.list()?;
     if p.i < p.toks.len() {
         return p.fail("unexpected closing bracket");
@@ -60,6 +61,20 @@ pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
 }
 
 impl Parser<'_> {
+    /// Punctuation after the answer, and `(approximately)`.
+    fn drop_tail(&mut self) {
+        loop {
+            let n = self.toks.len();
+            let last = |k: usize| n.checked_sub(k).filter(|i| *i > self.i).map(|i| self.toks[i].kind);
+            let drop = match (last(3), last(2), last(1)) {
+                (Some(Kind::Char('(')), Some(Kind::Word), Some(Kind::Char(')'))) if self.hedge(n - 2) => 3,
+                (_, _, Some(Kind::Char('.' | ',' | ';' | ':' | '/' | '?'))) => 1,
+                _ => return,
+            };
+            self.toks.truncate(n - drop);
+        }
+    }
+
     pub fn fail<T>(&self, what: &'static str) -> Res<T> {
         let at = self.toks.get(self.i).map_or(self.src.len(), |t| t.start as usize);
         Err(ParseError { at, what })
