@@ -1,7 +1,7 @@
 //! Lists, sets and tuples: bare lists in any order, tuples in theirs, `±` as two values.
 
 use super::ast::{Const, Delim, Expr, Rel};
-use super::judge::{Judge, is_name, tuple};
+use super::judge::{Judge, is_equality, is_name, tuple};
 use crate::reason::Reason;
 
 /// Longest list compared in any order.
@@ -164,8 +164,10 @@ fn independent(e: &Expr) -> Option<Vec<Expr>> {
 /// `x = v` as a name and a value.
 fn named(e: &Expr) -> (Option<&Expr>, &Expr) {
     match e {
-        Expr::Relation(v, r) if v.len() == 2 && matches!(r[0], Rel::Eq | Rel::Approx) && is_name(&v[0]) => {
-            (Some(&v[0]), &v[1])
+        Expr::Relation(v, r)
+            if r.iter().all(|r| is_equality(*r)) && v[..v.len() - 1].iter().all(is_name) =>
+        {
+            (Some(&v[v.len() - 2]), &v[v.len() - 1])
         }
         e => (None, e),
     }
@@ -181,6 +183,8 @@ fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
     match (named(a), named(b)) {
         ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => j.same(a, b),
         ((Some(_), x), (None, y)) | ((None, x), (Some(_), y)) => j.same(x, y),
+        // `x = n = 3` is n = 3 under another name.
+        ((Some(m), x), (Some(n), y)) if m == n => j.same(x, y),
         _ => j.same(a, b),
     }
 }

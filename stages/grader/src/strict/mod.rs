@@ -61,7 +61,8 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
     let (pt, gt) = (norm::prepare(pred), norm::prepare(gold));
     let (p, g) = (parse(&pt, Reading::Usual), parse(&gt, Reading::Usual));
     let (Ok(p), Ok(g)) = (&p, &g) else {
-        return v(squeezed(pred) == squeezed(gold), Reason::Unparsable);
+        let equal = squeezed(pred) == squeezed(gold) || same_tokens(&pt, &gt);
+        return v(equal, Reason::Unparsable);
     };
     let verdict = judge(p, g);
     if verdict.equal {
@@ -134,6 +135,18 @@ fn letters(pred: &str, gold: &str) -> Option<bool> {
         }
         _ => None,
     }
+}
+
+/// Whether two answers that cannot be read are at least the same tokens.
+fn same_tokens(p: &str, g: &str) -> bool {
+    let (Ok(x), Ok(y)) = (lexer::lex(p, Reading::Usual), lexer::lex(g, Reading::Usual)) else { return false };
+    let text = |s: &'_ str, t: &lexer::Token| s[t.start as usize..t.end as usize].to_owned();
+    x.len() == y.len()
+        && x.iter().zip(&y).all(|(a, b)| match (a.kind, b.kind) {
+            (lexer::Kind::Letter(c, _), lexer::Kind::Letter(d, _)) => c == d,
+            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => text(p, a) == text(g, b),
+            (k, l) => k == l,
+        })
 }
 
 /// Without white space and size commands, for answers that cannot be read.

@@ -174,8 +174,11 @@ impl Parser<'_> {
             }
             self.symbols = 0;
             if self.peek() == Some(Kind::Word) {
-                let w = self.word();
-                sides.push(w);
+                // Text to the end of the item.
+                let text = self.deeper(|p| p.item())?;
+                sides.extend(text);
+                rels.push(r);
+                break;
             } else {
                 let side = self.union()?;
                 let side = self.unit_suffix(&side).unwrap_or(side);

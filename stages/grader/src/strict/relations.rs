@@ -103,13 +103,20 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
     {
         return true;
     }
-    if n != 1 || !x.iter().chain(y).all(is_scalar) {
+    let algebraic = |e: &Expr| is_scalar(e) || !e.any(&mut |x| not_algebra(x));
+    if n != 1 || !x.iter().chain(y).all(algebraic) {
         return false;
     }
     // `x = 1` and `y = 1` are different statements, and so are 3 = n and 4 = n.
     let d = |v: &[Expr]| Expr::Add(vec![v[0].clone(), Expr::neg(v[1].clone())]);
     let equal = proportional(j, &d(x), &d(y), false);
     j.by(Reason::Equation, equal)
+}
+
+/// What sums and products are not made of.
+fn not_algebra(e: &Expr) -> bool {
+    use Expr::*;
+    matches!(e, List(..) | Phrase(_) | Relation(..) | WithUnit(..) | Pm(..) | SetBuilder(_) | Union(_) | Inter(_))
 }
 
 /// `f(x)` and `y` name the same side of an equation.
@@ -170,10 +177,10 @@ fn proportional(j: &mut Judge, a: &Expr, b: &Expr, positive: bool) -> bool {
     if !opaque && !equal {
         return false;
     }
-    if opaque || positive {
-        return ratio_constant(j, a, b, positive, equal);
+    if equal && !positive {
+        return true;
     }
-    equal
+    ratio_constant(j, a, b, positive, equal)
 }
 
 /// The same numerically: the ratio at several points.
