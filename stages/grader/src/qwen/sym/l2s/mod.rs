@@ -33,7 +33,6 @@ pub fn latex2sympy(src: &str, arena: &mut Arena) -> Option<Object> {
         matrices: Vec::new(),
     };
     let list = p.attempt(|p| p.list());
-    p.furthest = 0;
     let object = list.or_else(|| {
         let relation = p.relation();
         // The choice between list and relation looks at all that can go on, so a prefix only
