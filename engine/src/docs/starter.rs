@@ -84,15 +84,18 @@ fn block(text: &mut String, kind: &KindEntry, comment: &str) {
 fn line(param: &Param<'_>, comment: &str) -> String {
     let doc = param.doc.split("\n\n").next().unwrap_or_default().replace('\n', " ");
     let (comment, assignment, note) = match param.default.as_deref() {
-        None => (comment, format!("{} = {}", param.name, example(&param.kind)), "required; "),
-        Some("") => ("# ", format!("{} = {}", param.name, example(&param.kind)), "optional; "),
+        None => (comment, format!("{} = {}", param.name, example(param)), "(required) "),
+        Some("") => ("# ", format!("{} = {}", param.name, example(param)), "(optional) "),
         Some(default) => ("# ", format!("{} = {default}", param.name), ""),
     };
     format!("{:<32}# {note}{doc}", format!("{comment}{assignment}"))
 }
 
-fn example(kind: &str) -> &str {
-    match kind {
+fn example(param: &Param<'_>) -> String {
+    if let Some((tag, ..)) = param.tables.iter().find(|(tag, ..)| !tag.is_empty()) {
+        return format!("{{ {tag} }}");
+    }
+    match param.kind.as_str() {
         "reference" => "\"@stage\"",
         "references" => "\"@stage[*]\"",
         "string" => "\"…\"",
@@ -100,8 +103,8 @@ fn example(kind: &str) -> &str {
         "number" => "0.5",
         "true or false" => "true",
         kind if kind.starts_with("list") => "[]",
-        kind if kind.starts_with("table") => "{}",
         kind if kind.starts_with('"') => kind.split(" or ").next().unwrap_or(kind),
-        _ => "…",
+        _ => "{}",
     }
+    .to_owned()
 }

@@ -17,7 +17,7 @@ use super::node::{Table, locate, parse_path};
 use super::problem::{Problem, Problems};
 use super::publish::{Published, check_collisions};
 use super::resolve::{Resolver, Use, World};
-use super::settings::{self, STRUCTURE, Settings, is_setting};
+use super::settings::{self, STRUCTURE, is_setting};
 use super::shape::Misfit;
 use super::source::Span;
 use super::suggest::remedy;
@@ -113,8 +113,7 @@ impl Builder<'_> {
         let settings = scope.resolve_table(&template, not_here, problems);
         let params = scope.resolve_table(&template, is_setting, problems).map(Json::Object);
         let settings = settings.and_then(|settings| {
-            let checked = settings::parse(settings).and_then(Settings::check);
-            checked.map_err(|found| reports.misfits(found, problems)).ok()
+            settings::parse(settings).map_err(|found| reports.misfits(found, problems)).ok()
         });
         built.publish = settings.as_ref().and_then(|settings| settings.publish.clone()).map(|path| {
             let place = locate(&template, &parse_path("publish"));

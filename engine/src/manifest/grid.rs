@@ -26,7 +26,7 @@ pub(crate) fn read_grid(key: Span, table: &Table, document: &Document<'_>, probl
         let path = [Step::Key(key.to_owned()), Step::Index(index)];
         locate(table, &path).map_or(Span { file: 0, start: 0, end: 0 }, |place| place.value)
     };
-    let settings: Settings = match settings::parse(written) {
+    let settings: Settings = match settings::parse_structure(written) {
         Ok(settings) => settings,
         Err(found) => {
             for misfit in found {

@@ -154,12 +154,14 @@ impl Resolver<'_> {
                             "`{text}` has an instance for each `{}`, and this stage does not",
                             axis.name
                         );
-                        let one = match axis.name.as_str() {
-                            "arm" => axis.texts[0].clone(),
-                            name => format!("{name}={}", axis.texts[0]),
+                        let item = |value: &str| match axis.name.as_str() {
+                            "arm" => value.to_owned(),
+                            name => format!("{name}={value}"),
                         };
+                        let all = if target.grid.axes.len() == 1 { "*".to_owned() } else { item("*") };
                         let help = format!(
-                            "say which: `{text}[{one}]` for one, `{text}[*]` for all, or fan this stage out: foreach = [\"{}\"]",
+                            "say which: `{text}[{}]` for one, `{text}[{all}]` for all, or add \"{}\" to `foreach` of this stage",
+                            item(&axis.texts[0]),
                             axis.name
                         );
                         return Err((Problem::new("ambiguous-reference", message, help), "which one?"));

@@ -81,33 +81,42 @@ impl Checked {
     }
 }
 
-/// Reads settings with their variables filled in.
-pub(crate) fn parse(settings: Map<String, Json>) -> Result<Settings, Vec<Misfit>> {
+/// Reads settings with their variables filled in, or lists every mistake in them.
+pub(crate) fn parse(settings: Map<String, Json>) -> Result<Checked, Vec<Misfit>> {
     if settings.is_empty() {
-        return Ok(Settings::default());
+        return Settings::default().check();
     }
+    parse_structure(settings.clone()).and_then(Settings::check).map_err(|mut found| {
+        // What is left without the mistakes may have more.
+        let wrong = |key: &String| found.iter().any(|m| m.path.first() == Some(&Step::Key(key.clone())));
+        let rest: Map<_, _> = settings.into_iter().filter(|(key, _)| !wrong(key)).collect();
+        let more = parse_structure(rest).and_then(Settings::check).err();
+        found.extend(more.into_iter().flatten());
+        found
+    })
+}
+
+/// As [`parse`], leaving durations, sizes and paths as text.
+pub(crate) fn parse_structure(settings: Map<String, Json>) -> Result<Settings, Vec<Misfit>> {
     let value = Json::Object(settings);
-    match Settings::deserialize(&value) {
-        Ok(settings) => Ok(settings),
-        Err(error) => {
-            let schema = schemars::schema_for!(Settings).to_value();
-            let mut found = shape::misfits(&schema, &value);
-            if found.is_empty() {
-                found.push(Misfit {
-                    path: Vec::new(),
-                    code: "wrong-type",
-                    message: error.to_string(),
-                    help: "see `pipeline schema`".to_owned(),
-                });
-            }
-            Err(found)
+    Settings::deserialize(&value).map_err(|error| {
+        let schema = schemars::schema_for!(Settings).to_value();
+        let mut found = shape::misfits(&schema, &value);
+        if found.is_empty() {
+            found.push(Misfit {
+                path: Vec::new(),
+                code: "wrong-type",
+                message: error.to_string(),
+                help: "see `pipeline schema`".to_owned(),
+            });
         }
-    }
+        found
+    })
 }
 
 impl Settings {
     /// Reads durations, sizes and paths.
-    pub fn check(self) -> Result<Checked, Vec<Misfit>> {
+    fn check(self) -> Result<Checked, Vec<Misfit>> {
         let mut found = Vec::new();
         let timeout = self.timeout.and_then(|text| match duration(&text) {
             Ok(timeout) => Some(timeout),
