@@ -43,7 +43,10 @@ impl Work {
 }
 
 /// Points at which both sides must agree.
-const AGREE: usize = 3;
+const AGREE: usize = 5;
+
+/// Points that are enough where the real domain is narrow.
+const ENOUGH: usize = 3;
 
 /// Whether `a` and `b` are the same value for every value of their variables.
 pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
@@ -72,7 +75,7 @@ pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
     if same && !(la.branch || lb.branch) {
         return Outcome::Equal;
     }
-    if !same && !(la.opaque || lb.opaque) {
+    if !(same || la.opaque || lb.opaque) {
         return Outcome::Different;
     }
     if unvalued(a) || unvalued(b) {
@@ -117,7 +120,7 @@ fn evaluate(a: &Expr, b: &Expr, la: Flags, lb: Flags, common_log: bool, work: &m
     let absolute = a.any(&mut is_abs) != b.any(&mut is_abs);
     // Real points first; whole numbers where an expression such as (−1)ⁿ needs them; complex
     // values at real points as the last resort.
-    for (range, complex) in [(0..12u64, false), (100..106, false), (0..6, true)] {
+    for (range, complex) in [(0..14u64, false), (100..106, false), (0..6, true)] {
         let mut agreed = Vec::with_capacity(AGREE);
         for index in range {
             let point = Point { index, common_log };
@@ -142,7 +145,7 @@ fn evaluate(a: &Expr, b: &Expr, la: Flags, lb: Flags, common_log: bool, work: &m
                 break;
             }
         }
-        if agreed.len() >= AGREE {
+        if agreed.len() >= ENOUGH {
             // One point in long floats: analytic expressions that differ agree almost nowhere.
             for p in &agreed {
                 match precise(a, b, *p, work) {
@@ -198,11 +201,14 @@ fn precise(a: &Expr, b: &Expr, point: Point, work: &mut Work) -> Outcome {
         if !work.take((start - n.work) * 8 + 64) {
             return Outcome::Unknown;
         }
-        if let (Some(x), Some(y)) = (x, y) {
-            match compare(&n, &x, &y) {
+        match (x, y) {
+            (Some(x), Some(y)) => match compare(&n, &x, &y) {
                 Outcome::Unknown => {}
                 known => return known,
-            }
+            },
+            // No value here (a division by zero, most likely): once more is enough.
+            _ if bits > 192 => return Outcome::Unknown,
+            _ => {}
         }
     }
     Outcome::Unknown

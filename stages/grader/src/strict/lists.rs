@@ -191,7 +191,7 @@ fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
 
 /// Whether every item of `x` occurs in `y`.
 fn covered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
-    x.len() <= MAX_ITEMS && y.len() <= MAX_ITEMS && x.iter().all(|p| y.iter().any(|q| same_item(j, p, q)))
+    x.len() <= MAX_ITEMS && y.len() <= MAX_ITEMS && x.iter().all(|p| y.contains(p) || y.iter().any(|q| same_item(j, p, q)))
 }
 
 /// Whether the items agree one to one in some order.
@@ -200,13 +200,18 @@ fn unordered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
         return false;
     }
     let mut free: Vec<usize> = (0..y.len()).collect();
-    x.iter().all(|p| match free.iter().position(|&k| same_item(j, p, &y[k])) {
+    x.iter().all(|p| match find(&free, j, p, y) {
         Some(at) => {
             free.remove(at);
             true
         }
         None => false,
     })
+}
+
+/// The place among `free` of an item of `y` that is `p`; the same tree is looked for first.
+fn find(free: &[usize], j: &mut Judge, p: &Expr, y: &[Expr]) -> Option<usize> {
+    free.iter().position(|&k| y[k] == *p).or_else(|| free.iter().position(|&k| same_item(j, p, &y[k])))
 }
 
 type Tuple<'a> = (Delim, Delim, &'a [Expr]);

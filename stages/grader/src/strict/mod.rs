@@ -64,6 +64,9 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         let equal = squeezed(pred) == squeezed(gold) || same_tokens(&pt, &gt);
         return v(equal, Reason::Unparsable);
     };
+    if p == g {
+        return v(true, Reason::Exact);
+    }
     let verdict = judge(p, g);
     if verdict.equal {
         return verdict;

@@ -283,13 +283,16 @@ impl<A: Arith> Numeric<A> {
         let v = if k >= 100 {
             (2 + h % 6) as f64
         } else {
-            match k % 6 {
-                0 => 1.0 + 3.0 * u,
-                1 => 0.125 + 0.75 * u,
-                2 => (0.25 + 3.0 * u) * if h & 1 == 0 { -1.0 } else { 1.0 },
-                3 => 5.0 + 25.0 * u,
-                4 => -(0.125 + 0.75 * u),
-                _ => -(1.0 + 4.0 * u),
+            // Positive, negative, then mixed signs; small and large sizes for narrow domains.
+            let sign = if h & 1 == 0 { 1.0 } else { -1.0 };
+            match k {
+                0 | 6 | 9 => 1.0 + 3.0 * u,
+                1 => -(0.25 + 3.0 * u),
+                2..=4 => (0.25 + 3.0 * u) * sign,
+                5 | 10 => 0.125 + 0.75 * u,
+                7 | 11 => 5.0 + 25.0 * u,
+                8 => -(0.125 + 0.75 * u),
+                _ => 40.0 + 200.0 * u,
             }
         };
         self.exact(v)

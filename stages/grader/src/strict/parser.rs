@@ -284,6 +284,10 @@ impl Parser<'_> {
 
     /// A product; `a / b c` is `(a / b) c`.
     pub fn product(&mut self) -> Res<Expr> {
+        // A stray operator in front says nothing.
+        while matches!(self.peek(), Some(Kind::Char('*') | Kind::Cmd(Cmd::Times))) {
+            self.i += 1;
+        }
         let mut factors = vec![self.power()?];
         loop {
             match self.peek() {

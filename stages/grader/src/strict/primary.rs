@@ -185,9 +185,8 @@ impl Parser<'_> {
             Kind::Char('<') => {
                 self.i += 1;
                 self.angles += 1;
-                let r = self.list();
+                let (_, items) = self.list()?;
                 self.angles -= 1;
-                let (_, items) = r?;
                 if !self.eat('>') {
                     return self.fail("unclosed '<'");
                 }
@@ -227,9 +226,8 @@ impl Parser<'_> {
 
     fn absolute(&mut self, close: Kind) -> Res<Expr> {
         self.bars += 1;
-        let r = self.deeper(|p| p.sum());
+        let e = self.deeper(|p| p.sum())?;
         self.bars -= 1;
-        let e = r?;
         if self.peek() != Some(close)
             && !(close == Kind::Char('|') && self.peek() == Some(Kind::Cmd(Cmd::Mid)))
         {
