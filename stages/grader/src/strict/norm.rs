@@ -11,9 +11,10 @@ pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
     }
     // Boxes in running text hold the answer.
     if (text.contains("\\boxed") || text.contains("\\fbox"))
-        && let Some(inner) = boxes(text) {
-            return Cow::Owned(prepare(&inner).into_owned());
-        }
+        && let Some(inner) = boxes(text)
+    {
+        return Cow::Owned(prepare(&inner).into_owned());
+    }
     // Backslashes doubled by an escape (a row break needs an environment).
     if text.contains(r"\\") && !text.contains(r"\begin") {
         let single = text.replace(r"\\", r"\");

@@ -88,7 +88,8 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
 
 /// Length of a thousands separator at the start of `b`.
 fn separator(b: &[u8], commas: bool) -> Option<usize> {
-    const FORMS: [&[u8]; 10] = [b",\\! ", b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
+    const FORMS: [&[u8]; 10] =
+        [b",\\! ", b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
     FORMS.iter().take(if commas { 10 } else { 9 }).find(|f| b.starts_with(f)).map(|f| f.len())
 }
 
