@@ -35,7 +35,8 @@ fn verdicts_are_as_reviewed() {
 #[test]
 fn the_sample_is_what_the_mode_promises() {
     let pairs = pairs();
-    let accepted: Vec<_> = pairs.iter().filter(|p| p.expect && !p.intended).map(|p| (&p.pred, &p.gold)).collect();
+    let accepted: Vec<_> =
+        pairs.iter().filter(|p| p.expect && !p.intended).map(|p| (&p.pred, &p.gold)).collect();
     assert!(accepted.len() <= 10, "{accepted:?}");
     let refused = pairs.iter().filter(|p| !p.expect && p.intended).count();
     assert!(refused * 20 < pairs.len(), "{refused} of {}", pairs.len());

@@ -71,7 +71,8 @@ fn tight(tokens: &[String]) -> String {
     let mut s = String::new();
     for t in tokens {
         // A command and a letter, or two numbers, need their space.
-        let glue = s.ends_with(|c: char| c.is_ascii_alphanumeric()) && t.starts_with(|c: char| c.is_ascii_alphanumeric());
+        let glue = s.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && t.starts_with(|c: char| c.is_ascii_alphanumeric());
         if glue {
             s.push(' ');
         }
@@ -83,10 +84,66 @@ fn tight(tokens: &[String]) -> String {
 /// Fragments of answers in any order.
 fn soup() -> impl Strategy<Value = String> {
     let parts = vec![
-        r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", "^", "_", "1", "23", "x", "e", "i", r"\pi", r"\{", r"\}", ",",
-        "=", "<", r"\le", "+", "-", "*", "/", "!", "%", "|", r"\text{", "and", " ", r"\pm", r"\infty", r"\cup", "&",
-        r"\\", r"\begin{pmatrix}", r"\end{pmatrix}", r"\sin", r"\log", ":", "$", "'", ".", "0.", r"\overline", "cm",
-        r"\left", r"\right", r"\circ", r"\in", r"\sum", "é", "²", "½", "\u{0}", "9999999999999999999999", "e9", r"\",
+        r"\frac",
+        r"\sqrt",
+        "{",
+        "}",
+        "(",
+        ")",
+        "[",
+        "]",
+        "^",
+        "_",
+        "1",
+        "23",
+        "x",
+        "e",
+        "i",
+        r"\pi",
+        r"\{",
+        r"\}",
+        ",",
+        "=",
+        "<",
+        r"\le",
+        "+",
+        "-",
+        "*",
+        "/",
+        "!",
+        "%",
+        "|",
+        r"\text{",
+        "and",
+        " ",
+        r"\pm",
+        r"\infty",
+        r"\cup",
+        "&",
+        r"\\",
+        r"\begin{pmatrix}",
+        r"\end{pmatrix}",
+        r"\sin",
+        r"\log",
+        ":",
+        "$",
+        "'",
+        ".",
+        "0.",
+        r"\overline",
+        "cm",
+        r"\left",
+        r"\right",
+        r"\circ",
+        r"\in",
+        r"\sum",
+        "é",
+        "²",
+        "½",
+        "\u{0}",
+        "9999999999999999999999",
+        "e9",
+        r"\",
     ];
     prop::collection::vec(prop::sample::select(parts), 0..40).prop_map(|v| v.concat())
 }

@@ -28,7 +28,7 @@ pub(crate) struct Work {
 impl Work {
     /// The allowance of one pair.
     pub fn new() -> Work {
-        Work { left: 1_200_000, spent: false }
+        Work { left: 800_000, spent: false }
     }
 
     fn take(&mut self, n: u64) -> bool {
@@ -276,11 +276,13 @@ fn tolerance(digits: usize) -> f64 {
     }
 }
 
-/// A literal with a decimal point, signed or not.
+/// A literal with a decimal point or repeating digits, signed or not.
 pub(crate) fn plain_decimal(e: &Expr) -> bool {
     match e {
         Expr::Num(n) => n.decimal,
         Expr::Neg(e) => plain_decimal(e),
+        // Repeating digits.
+        Expr::Div(p) => matches!(&p.1, Expr::Num(n) if n.decimal && n.exp10 == 0),
         _ => false,
     }
 }
