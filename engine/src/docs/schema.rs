@@ -225,3 +225,22 @@ fn loosen(schema: &mut Json) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_level_has_the_keys_that_are_read() {
+        let schema = schemars::schema_for!(Manifest).to_value();
+        let keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(keys, crate::manifest::TOP_KEYS);
+    }
+
+    #[test]
+    fn the_settings_have_the_keys_that_are_read() {
+        let schema = schemars::schema_for!(Settings).to_value();
+        let keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(keys, crate::manifest::SETTINGS);
+    }
+}

@@ -48,6 +48,8 @@ pub use source::Span;
 
 #[cfg(test)]
 pub(crate) use document::TOP_KEYS;
+#[cfg(test)]
+pub(crate) use settings::SETTINGS;
 pub(crate) use names::slug;
 pub(crate) use settings::Settings;
 pub(crate) use suggest::remedy;

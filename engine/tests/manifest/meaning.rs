@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::toys::{Folder, names, plan, registry};
 
-const FIVE_ARMS: &str = r#"
+/// A manifest that uses most of the format.
+pub const FIVE_ARMS: &str = r#"
 name = "five"
 title = "Five arms"
 seed = 17
