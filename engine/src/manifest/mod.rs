@@ -48,9 +48,9 @@ pub use source::Span;
 
 #[cfg(test)]
 pub(crate) use document::TOP_KEYS;
+pub(crate) use names::slug;
 #[cfg(test)]
 pub(crate) use settings::SETTINGS;
-pub(crate) use names::slug;
 pub(crate) use settings::Settings;
 pub(crate) use suggest::remedy;
 
