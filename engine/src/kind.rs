@@ -24,8 +24,15 @@ pub trait Stage: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
     /// Raised by the author whenever the same params and inputs give another result.
     const VERSION: u32;
 
-    /// Relative names that must exist in [`StageCtx::out`] when [`Stage::run`] returns.
+    /// Relative names that must exist in [`StageCtx::out`] when [`Stage::run`] returns. Other
+    /// stages may refer to these and to what lies below them.
     fn outputs(&self) -> Vec<String>;
+
+    /// True when the artifact may hold more than [`Stage::outputs`] knows beforehand, for example
+    /// a fetched repository; references to other names are then not checked.
+    fn has_more_outputs(&self) -> bool {
+        false
+    }
 
     /// Checks between fields, at plan time. Each problem names the param it is about.
     fn check(&self) -> Vec<ParamProblem> {
@@ -426,6 +433,8 @@ type CheckedStage = Box<dyn ErasedStage>;
 pub trait ErasedStage: Send + Sync {
     /// See [`Stage::outputs`].
     fn outputs(&self) -> Vec<String>;
+    /// See [`Stage::has_more_outputs`].
+    fn has_more_outputs(&self) -> bool;
     /// See [`Stage::check`].
     fn check(&self) -> Vec<ParamProblem>;
     /// See [`Stage::environment`].
@@ -447,6 +456,9 @@ pub trait ErasedStage: Send + Sync {
 impl<S: Stage> ErasedStage for S {
     fn outputs(&self) -> Vec<String> {
         Stage::outputs(self)
+    }
+    fn has_more_outputs(&self) -> bool {
+        Stage::has_more_outputs(self)
     }
     fn check(&self) -> Vec<ParamProblem> {
         Stage::check(self)

@@ -229,7 +229,11 @@ fn check_outputs(built: &[Built], problems: &mut Problems) {
         let Some(target) = built[used.number].stage.as_ref().filter(|_| !used.path.is_empty()) else {
             continue;
         };
-        let declared = outputs.entry(used.number).or_insert_with(|| target.stage.outputs());
+        // Nothing declared, or not everything: any name may be there.
+        let declared = outputs.entry(used.number).or_insert_with(|| match target.stage.has_more_outputs() {
+            true => Vec::new(),
+            false => target.stage.outputs(),
+        });
         let inside = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };

@@ -218,6 +218,12 @@ model = "@data/trian.jsonl"
 [stage.fine]
 kind = "train"
 model = "@train/model/config.json"
+[stage.open]
+kind = "table"
+samples = {}
+[stage.fine-too]
+kind = "train"
+model = "@open/whatever.txt"
 "#
     ));
 }

@@ -156,6 +156,9 @@ impl Stage for Table {
     fn outputs(&self) -> Vec<String> {
         vec!["table.csv".into()]
     }
+    fn has_more_outputs(&self) -> bool {
+        true
+    }
     fn run(&self, _: &StageCtx) -> Result<(), StageError> {
         Ok(())
     }
