@@ -10,7 +10,7 @@ use super::node::show_path;
 use super::problem::Problem;
 use super::reference::Reference;
 use super::resolve::{Resolver, Target};
-use super::suggest::{closest, remedy};
+use super::suggest::remedy;
 
 impl Resolver<'_> {
     pub(super) fn example(&self, text: &str) -> String {
@@ -47,8 +47,7 @@ impl Resolver<'_> {
             exists
         });
         if text.is_empty() || !exists {
-            let families = self.world.families.list.iter().map(|family| family.name);
-            let help = match closest(text, families) {
+            let help = match self.world.closest(text) {
                 Some(name) => format!("did you mean the stage, `@{name}`?"),
                 None => "paths start from the manifest's folder; outputs of stages are written `@stage`"
                     .to_owned(),
@@ -78,11 +77,7 @@ impl Resolver<'_> {
         };
         let families = self.world.families;
         let Some(&number) = families.by_name.get(reference.stage) else {
-            let known = families.list.iter().map(|family| family.name);
-            let help = match closest(reference.stage, known.clone()) {
-                Some(name) => format!("did you mean `@{name}`?"),
-                None => remedy(reference.stage, "stages", known),
-            };
+            let help = self.world.remedy(reference.stage);
             let problem = Problem::new(
                 "unknown-stage",
                 format!("`{text}` refers to `{}`, which is no stage", reference.stage),

@@ -20,14 +20,19 @@ pub(crate) fn remedy<'a>(wrong: &str, what: &str, known: impl IntoIterator<Item 
     let known: Vec<&str> = known.into_iter().collect();
     match closest(wrong, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
-        None if known.is_empty() => format!("there are no {what}"),
-        None => {
-            const LISTED: usize = 20;
-            let mut list: Vec<String> = known.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
-            if known.len() > LISTED {
-                list.push(format!("{} more", known.len() - LISTED));
-            }
-            format!("{what}: {}", list.join(", "))
-        }
+        None => listed(what, known),
     }
+}
+
+/// A remedy that lists what there is.
+fn listed<'a>(what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    const LISTED: usize = 20;
+    let mut known = known.into_iter();
+    let mut list: Vec<String> = known.by_ref().take(LISTED).map(|name| format!("`{name}`")).collect();
+    match known.count() {
+        0 if list.is_empty() => return format!("there are no {what}"),
+        0 => {}
+        more => list.push(format!("{more} more")),
+    }
+    format!("{what}: {}", list.join(", "))
 }

@@ -36,6 +36,7 @@ count = 7
 kind = "table"
 samples = "@eval[*]"
 claims = "${claims}"
+arms = "${arms}"
 publish = "table"
 
 [stage.base]
@@ -99,6 +100,7 @@ fn five_arms_expand_in_order() {
     assert_eq!(table.depends_on, [6, 7, 8, 9, 10, 11]);
     assert_eq!(table.params["samples"]["lora,seed=2"], json!({"$input": "@eval[lora,seed=2]"}));
     assert_eq!(table.params["claims"], json!({"base": 0.5}));
+    assert_eq!(table.params["arms"][1], json!({"name": "steering", "label": "Steering vectors"}));
     assert_eq!(table.publish.as_deref(), Some("table"));
     assert_eq!(stage("eval[base,seed=2]").params["model"], json!({"$input": "@base"}));
 }

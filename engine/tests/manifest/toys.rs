@@ -98,6 +98,9 @@ pub struct Table {
     /// Published numbers.
     #[serde(default)]
     pub claims: serde_json::Value,
+    /// What is compared.
+    #[serde(default)]
+    pub arms: Vec<serde_json::Value>,
     /// More files, in order.
     #[serde(default)]
     pub more: Vec<Input>,
