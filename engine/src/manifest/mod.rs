@@ -32,6 +32,8 @@ mod resolve;
 mod set;
 mod settings;
 mod shape;
+#[cfg(test)]
+mod shape_tests;
 mod source;
 mod suggest;
 mod vars;

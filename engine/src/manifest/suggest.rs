@@ -36,3 +36,21 @@ fn listed<'a>(what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     }
     format!("{what}: {}", list.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised_and_other_words_are_not() {
+        let known = ["rollouts", "steps", "lr", "max_new_tokens", "seed"];
+        let closest = |wrong| closest(wrong, known);
+        assert_eq!(closest("rolouts"), Some("rollouts"));
+        assert_eq!(closest("Seed"), Some("seed"));
+        assert_eq!(closest("sede"), Some("seed"));
+        assert_eq!(closest("rl"), Some("lr"));
+        assert_eq!(closest("max_new"), Some("max_new_tokens"));
+        assert_eq!(closest("temperature"), None);
+        assert_eq!(closest(""), None);
+    }
+}
