@@ -2,7 +2,7 @@
 //! is shown at its place with what to write instead.
 //!
 //! [`load`] reads top-down:
-//! 1. `read` reads the file and what it `extends` into one tree ([`node`]) that knows the place of
+//! 1. `read` reads the file and what it `extends` into one tree (`node`) that knows the place of
 //!    each key and value; `set` lays `--set` over it.
 //! 2. `document` checks the top level; `vars` evaluates variables; `axis` holds arms and matrix.
 //! 3. `family` reads each `[stage.NAME]`: its kind, and (`grid`) the instances it fans out to.
