@@ -112,7 +112,9 @@ fn stage_table(kind: &KindEntry, params: &Map<String, Json>, stage: bool) -> Jso
     }
     properties.extend(params.clone());
     for (name, setting) in settings["properties"].as_object().into_iter().flatten() {
-        if stage || !["foreach", "arms"].contains(&name.as_str()) {
+        // A kind may have its own `arms`.
+        let own = name == "arms" && params.contains_key(name);
+        if !own && (stage || !["foreach", "arms"].contains(&name.as_str())) {
             let mut setting = setting.clone();
             inline(&mut setting, &settings["$defs"]);
             properties.insert(name.clone(), flexible(setting));
@@ -223,5 +225,24 @@ fn loosen(schema: &mut Json) {
         if let Some(list) = map.get_mut(key).and_then(Json::as_array_mut) {
             list.iter_mut().for_each(loosen);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_level_has_the_keys_that_are_read() {
+        let schema = schemars::schema_for!(Manifest).to_value();
+        let keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(keys, crate::manifest::TOP_KEYS);
+    }
+
+    #[test]
+    fn the_settings_have_the_keys_that_are_read() {
+        let schema = schemars::schema_for!(Settings).to_value();
+        let keys: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(keys, crate::manifest::SETTINGS);
     }
 }
