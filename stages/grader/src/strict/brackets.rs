@@ -98,6 +98,10 @@ impl Parser<'_> {
             Expr::Group(Delim::Brace, Delim::Brace, items)
         };
         (self.bars, self.angles, self.builder) = (bars, angles, builder);
+        if self.at_closer() && matches!(&result, Expr::Group(_, _, v) if matches!(v[..], [Expr::Matrix(..)]))
+        {
+            return Ok(result); // `\left\{ cases \right.`
+        }
         if !self.eat_cmd(Cmd::SetClose) {
             return self.fail("unclosed set");
         }

@@ -120,7 +120,9 @@ impl Parser<'_> {
                 Some(Kind::Word) if !parts.is_empty() && self.hedge(self.i) => self.i += 1,
                 // Punctuation of prose.
                 Some(Kind::Char('.' | '?' | '"' | '`' | '#' | '@' | ':')) => self.i += 1,
-                Some(Kind::Char('\'')) if parts.is_empty() => self.i += 1,
+                Some(Kind::Char('\'')) if parts.last().is_none_or(|p| matches!(p, Expr::Word(_))) => {
+                    self.i += 1
+                }
                 Some(Kind::Word) | Some(Kind::Letter(_, _)) if !parts.is_empty() => {
                     if parts.len() == 1
                         && let Some(e) = self.unit_suffix(&parts[0])

@@ -4,9 +4,13 @@ use std::borrow::Cow;
 
 /// Rewrites mathematical Unicode to LaTeX. ASCII text is returned as it is.
 pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
-    let mut text = text;
+    let mut text = text.trim();
+    // The full stop of a sentence.
+    if let Some(rest) = text.strip_suffix('.').filter(|r| !r.ends_with('.')) {
+        text = rest;
+    }
     // Markdown bold around the whole.
-    if let Some(inner) = text.trim().strip_prefix("**").and_then(|t| t.strip_suffix("**")) {
+    if let Some(inner) = text.strip_prefix("**").and_then(|t| t.strip_suffix("**")) {
         text = inner;
     }
     // Boxes in running text hold the answer.

@@ -60,8 +60,10 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
         while b.get(j) == Some(&b' ') && digits(j + 1) == 3 {
             j += 4;
         }
-        let next = b[j..].iter().find(|c| **c != b' ');
-        if j > i && !matches!(next, Some(b'/' | b'^' | b'0'..=b'9' | b',' | b'\\')) {
+        let rest = b[j..].trim_ascii_start();
+        let next = rest.first();
+        let fraction = [&b"\\frac"[..], b"\\dfrac", b"\\tfrac"].iter().any(|f| rest.starts_with(f));
+        if j > i && !matches!(next, Some(b'/' | b'^' | b'0'..=b'9' | b',')) && !fraction {
             i = j;
         }
     }

@@ -42,16 +42,16 @@ pub(crate) type Res<T> = Result<T, ParseError>;
 /// Parses a whole answer.
 pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
     let mut p = Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, builder: false };
+    p.skip_lead();
+    p.drop_tail();
     // A number in words: its `and` is no separator.
-    if p.toks.iter().all(|t| matches!(t.kind, Kind::Word | Kind::Char('-' | '.'))) {
+    if p.toks[p.i..].iter().all(|t| matches!(t.kind, Kind::Word | Kind::Char('-' | '.'))) {
         let words: Vec<&str> =
-            (0..p.toks.len()).filter(|k| p.toks[*k].kind == Kind::Word).map(|k| p.text(k)).collect();
+            (p.i..p.toks.len()).filter(|k| p.toks[*k].kind == Kind::Word).map(|k| p.text(k)).collect();
         if let Some(v) = super::words::number_words(&words) {
             return Ok(Expr::int(v));
         }
     }
-    p.skip_lead();
-    p.drop_tail();
     let (sep, mut items) = p.list()?;
     if p.i < p.toks.len() {
         return p.fail("unexpected closing bracket");
