@@ -95,6 +95,8 @@ pub(crate) enum Func {
     /// `log` without a base: natural or common, as the other side needs.
     Log,
     Exp,
+    /// cos θ + i sin θ
+    Cis,
     Abs,
     Floor,
     Ceil,

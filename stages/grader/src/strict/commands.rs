@@ -195,6 +195,7 @@ fn function(name: &str) -> Option<Func> {
         "ln" => Ln,
         "log" | "lg" => Log,
         "exp" => Exp,
+        "cis" => Cis,
         "min" => Min,
         "max" => Max,
         "gcd" => Gcd,

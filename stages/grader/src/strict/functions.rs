@@ -1,6 +1,6 @@
 //! Functions and their arguments, fractions, roots, sums, and the forms of numbers.
 
-use super::ast::{Delim, Expr, Func, Num};
+use super::ast::{Const, Delim, Expr, Func, Num};
 use super::commands::Cmd;
 use super::lexer::{Kind, Token};
 use super::parser::{Parser, Res, mul};
@@ -38,7 +38,11 @@ impl Parser<'_> {
         let call = match (base, f) {
             (Some(b), _) => Expr::Func(Func::LogBase, vec![b, single(args)]),
             (None, Func::Min | Func::Max | Func::Gcd | Func::Lcm | Func::Binom) => Expr::Func(f, args),
-            (None, Func::Exp) => Expr::pow(Expr::Const(super::ast::Const::E), single(args)),
+            (None, Func::Cis) => {
+                let angle = Expr::Mul(vec![Expr::Const(Const::I), single(args)]);
+                Expr::pow(Expr::Const(Const::E), angle)
+            }
+            (None, Func::Exp) => Expr::pow(Expr::Const(Const::E), single(args)),
             (None, _) => Expr::Func(f, vec![single(args)]),
         };
         Ok(match exponent {

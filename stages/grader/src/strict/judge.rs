@@ -85,6 +85,10 @@ impl Judge {
             }
             _ => {}
         }
+        if let (Const(super::ast::Const::Empty), t) | (t, Const(super::ast::Const::Empty)) = (a, b)
+            && text::says_empty(t) {
+                return self.by(Reason::Set, true);
+            }
         if let Some(equal) = sets::compare(self, a, b) {
             return equal;
         }

@@ -212,6 +212,9 @@ impl Lexer<'_> {
         if after_power && matches!(word, "th" | "st" | "nd" | "rd") {
             return self.push(Kind::Word, run);
         }
+        if word == "cis" {
+            return self.push(Kind::Cmd(Cmd::Func(super::ast::Func::Cis)), run);
+        }
         if matches!(word, "min" | "max" | "sec" | "det") {
             let called = matches!(self.b.get(self.i + run), Some(b'(' | b'{' | b'_' | b'^' | b'\\'));
             match commands::lookup(word) {

@@ -64,7 +64,8 @@ fn both(j: &mut Judge, (x, r): Side, (y, s): Side) -> bool {
     if r.iter().all(|r| is_equality(*r)) && s.iter().all(|r| is_equality(*r)) {
         let equal = equations(j, x, y);
         let equal = equal || (x.len() != y.len()) && chains(j, x, r, y, s);
-        return if equal { equal } else { j.by(Reason::Equation, false) };
+        let reason = if equal && j.reason != Reason::Kind { j.reason } else { Reason::Equation };
+        return j.by(reason, equal);
     }
     if r.iter().chain(s).all(|r| r.is_order()) {
         let equal = inequalities(j, x, r, y, s);

@@ -26,6 +26,21 @@ fn parts(e: &Expr) -> &[Expr] {
     }
 }
 
+/// `none`, `no solution`: the empty set in words.
+pub(crate) fn says_empty(e: &Expr) -> bool {
+    let words: Option<Vec<&str>> =
+        parts(e).iter().map(|p| if let Expr::Word(w) = p { Some(&**w) } else { None }).collect();
+    words.is_some_and(|w| {
+        matches!(
+            w[..],
+            ["none"]
+                | ["no", "solution" | "solutions"]
+                | ["empty", "set"]
+                | ["no", "real", "solution" | "solutions"]
+        )
+    })
+}
+
 /// Whether two units are one: the same words, or words of which one only says more
 /// (`dollar` and `us dollar`).
 pub(crate) fn same_unit(a: &str, b: &str) -> bool {
