@@ -5,7 +5,7 @@ use super::arith::{Arith, Fast, Precise};
 use super::ast::{Const, Digits, Expr, Func};
 use super::exact::small_rational;
 use super::fingerprint::{Eval, Flags};
-use super::numeric::{Ball, Numeric, Point};
+use super::numeric::{Ball, LONG_DECIMAL, Numeric, Point};
 
 /// The outcome of a comparison of expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +264,23 @@ fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut
     work.take(start - n.work + 50);
     let ulps = tolerance(num.significant());
     q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= ulps + 1e-9)
+}
+
+/// Whether two constants agree when the long decimals inside them are taken as rounded.
+pub(crate) fn agrees_rounded(a: &Expr, b: &Expr, work: &mut Work) -> bool {
+    let long = &mut |e: &Expr| matches!(e, Expr::Num(n) if n.decimal && n.significant() >= LONG_DECIMAL);
+    // Between two plain decimals nothing is rounded.
+    if plain_decimal(a) || plain_decimal(b) || !(a.any(long) || b.any(long)) {
+        return false;
+    }
+    let mut n = Numeric::new(Fast, Point { index: 0, common_log: false }, work.left);
+    n.soft = true;
+    let values = n.value(a).zip(n.value(b));
+    work.take(work.left - n.work + 4);
+    let Some((x, y)) = values else { return false };
+    let Some(d) = n.sub(&x, &y) else { return false };
+    let err = x.err.max(y.err).saturating_add(1);
+    n.mag(&d) <= err && err <= n.mag(&x) - 26
 }
 
 /// How far a decimal may be from the value, in units of its last digit: five digits must be

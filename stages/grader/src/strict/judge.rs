@@ -1,7 +1,7 @@
 //! The comparison of two parsed answers, by what kind of object each is.
 
 use super::ast::{Const, Delim, Expr, Rel, Sep};
-use super::identity::{Outcome, Work, rounds_to, same_value};
+use super::identity::{Outcome, Work, agrees_rounded, rounds_to, same_value};
 use super::{lists, matrix, relations, sets, text};
 use crate::reason::Reason;
 
@@ -86,9 +86,10 @@ impl Judge {
             _ => {}
         }
         if let (Const(super::ast::Const::Empty), t) | (t, Const(super::ast::Const::Empty)) = (a, b)
-            && text::says_empty(t) {
-                return self.by(Reason::Set, true);
-            }
+            && text::says_empty(t)
+        {
+            return self.by(Reason::Set, true);
+        }
         if let Some(equal) = sets::compare(self, a, b) {
             return equal;
         }
@@ -140,7 +141,10 @@ impl Judge {
         self.reason = if constant { Reason::Numeric } else { Reason::Symbolic };
         match same_value(a, b, &mut self.work) {
             Outcome::Equal => true,
-            _ => constant && (rounds_to(a, b, &mut self.work) || rounds_to(b, a, &mut self.work)),
+            _ => {
+                let w = &mut self.work;
+                constant && (rounds_to(a, b, w) || rounds_to(b, a, w) || agrees_rounded(a, b, w))
+            }
         }
     }
 

@@ -27,11 +27,16 @@ pub(crate) struct Point {
     pub common_log: bool,
 }
 
+/// Digits from which a decimal inside a formula may be taken as rounded.
+pub(crate) const LONG_DECIMAL: usize = 14;
+
 pub(crate) struct Numeric<A: Arith> {
     pub a: A,
     point: Point,
     /// A root or logarithm of a negative number, or the like, occurred.
     pub off_real: bool,
+    /// Decimals of fourteen digits and more are taken as rounded.
+    pub soft: bool,
     /// Steps left.
     pub work: u64,
     /// What a sum and what a transcendental function cost here.
@@ -44,7 +49,7 @@ impl<A: Arith> Numeric<A> {
     /// An evaluation that may cost up to `work`.
     pub fn new(a: A, point: Point, work: u64) -> Self {
         let cost = a.cost();
-        Numeric { a, point, off_real: false, work, cost }
+        Numeric { a, point, off_real: false, soft: false, work, cost }
     }
 
     /// Pays for `steps` sums or products; `None` when the work has run out.
@@ -103,7 +108,8 @@ impl<A: Arith> Numeric<A> {
         };
         let big = !matches!(n.digits, Digits::Small(v) if v < 1 << 53);
         let err = if big { self.a.mag(&m) - self.a.bits() + 8 } else { NEVER };
-        let m = self.real(m, err);
+        let soft = self.soft && n.decimal && n.significant() >= LONG_DECIMAL;
+        let m = self.real(m, if soft { err.max(0) } else { err });
         if n.exp10 == 0 {
             return Some(m);
         }
