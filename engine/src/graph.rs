@@ -46,10 +46,7 @@ pub fn order(depends_on: &[Vec<usize>]) -> Result<Vec<usize>, Vec<Vec<usize>>> {
 fn cycles(depends_on: &[Vec<usize>], waiting: &[usize]) -> Vec<Vec<usize>> {
     let mut graph: DiGraph<usize, ()> = DiGraph::new();
     let stuck: Vec<usize> = (0..waiting.len()).filter(|node| waiting[*node] > 0).collect();
-    let index: HashMap<usize, NodeIndex> = stuck
-        .iter()
-        .map(|node| (*node, graph.add_node(*node)))
-        .collect();
+    let index: HashMap<usize, NodeIndex> = stuck.iter().map(|node| (*node, graph.add_node(*node))).collect();
     for node in &stuck {
         for need in &depends_on[*node] {
             if let Some(need) = index.get(need) {
@@ -60,9 +57,7 @@ fn cycles(depends_on: &[Vec<usize>], waiting: &[usize]) -> Vec<Vec<usize>> {
     // Kosaraju's algorithm, since petgraph's is not recursive: chains may be long.
     let mut found: Vec<Vec<usize>> = petgraph::algo::kosaraju_scc(&graph)
         .into_iter()
-        .filter(|component| {
-            component.len() > 1 || graph.contains_edge(component[0], component[0])
-        })
+        .filter(|component| component.len() > 1 || graph.contains_edge(component[0], component[0]))
         .map(|component| {
             let mut nodes: Vec<usize> = component.iter().map(|at| graph[*at]).collect();
             nodes.sort_unstable();
@@ -148,18 +143,11 @@ impl Drawing {
             1 => (name.to_owned(), kind),
             _ => (format!("{name} ×{count}"), kind),
         });
-        Self {
-            nodes: nodes.collect(),
-            edges,
-        }
+        Self { nodes: nodes.collect(), edges }
     }
 
     fn new(plan: &Plan, collapse: bool) -> Self {
-        if collapse {
-            Self::families(plan)
-        } else {
-            Self::stages(plan)
-        }
+        if collapse { Self::families(plan) } else { Self::stages(plan) }
     }
 }
 

@@ -24,6 +24,7 @@
 
 pub mod cli;
 pub mod digest;
+pub mod docs;
 pub mod event;
 pub mod explain;
 pub mod graph;

@@ -27,17 +27,8 @@ impl AxisValues {
                 other => other.to_string(),
             })
             .collect();
-        let index = texts
-            .iter()
-            .enumerate()
-            .map(|(index, text)| (text.clone(), index))
-            .collect();
-        Self {
-            name: name.to_owned(),
-            values,
-            texts,
-            index,
-        }
+        let index = texts.iter().enumerate().map(|(index, text)| (text.clone(), index)).collect();
+        Self { name: name.to_owned(), values, texts, index }
     }
 
     /// Where a value stands, by its text.
@@ -63,14 +54,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// How many instances there are; 1 without axes. `None` when that does not fit.
     pub fn checked_count(&self) -> Option<usize> {
-        self.axes
-            .iter()
-            .try_fold(1usize, |count, axis| count.checked_mul(axis.texts.len()))
-    }
-
-    /// As [`Grid::checked_count`], for grids that passed it.
-    pub fn count(&self) -> usize {
-        self.checked_count().unwrap_or(0)
+        self.axes.iter().try_fold(1usize, |count, axis| count.checked_mul(axis.texts.len()))
     }
 
     /// The position on each axis of instance `number`.
@@ -113,10 +97,6 @@ impl Grid {
 
     /// The expanded name: `train[lora,seed=2]`, or just the stage's.
     pub fn name(&self, base: &str, coordinates: &[usize]) -> String {
-        if self.axes.is_empty() {
-            base.to_owned()
-        } else {
-            format!("{base}[{}]", self.label(coordinates))
-        }
+        if self.axes.is_empty() { base.to_owned() } else { format!("{base}[{}]", self.label(coordinates)) }
     }
 }

@@ -13,7 +13,16 @@ use super::vars::{Globals, Scope};
 
 /// Keys of the top level.
 pub(crate) const TOP_KEYS: [&str; 11] = [
-    "name", "title", "seed", "extends", "vars", "arm", "matrix", "defaults", "stage", "claims",
+    "name",
+    "title",
+    "seed",
+    "extends",
+    "vars",
+    "arm",
+    "matrix",
+    "defaults",
+    "stage",
+    "claims",
     "deviations",
 ];
 
@@ -109,9 +118,7 @@ impl<'a> Document<'a> {
         };
         let claims = free("claims", problems);
         let deviations = free("deviations", problems);
-        let arm_list = arms
-            .iter()
-            .map(|arm| json!({"name": arm.name, "label": arm.label}));
+        let arm_list = arms.iter().map(|arm| json!({"name": arm.name, "label": arm.label}));
         let mut builtin = vec![
             ("name", json!(name)),
             ("title", json!(title)),
@@ -170,19 +177,11 @@ fn entries<'a>(root: &'a Table, key: &str, problems: &mut Problems) -> Vec<(&'a 
 
 fn read_arms<'a>(root: &'a Table, problems: &mut Problems) -> Vec<Arm<'a>> {
     let tables = entries(root, "arm", problems);
-    names::check_clashes(
-        "arms",
-        tables.iter().map(|(name, entry)| (*name, entry.key)),
-        problems,
-    );
+    names::check_clashes("arms", tables.iter().map(|(name, entry)| (*name, entry.key)), problems);
     let mut arms = Vec::with_capacity(tables.len());
     for (name, entry) in tables {
         names::check("an arm", name, entry.key, problems);
-        let mut arm = Arm {
-            name,
-            label: name.to_owned(),
-            overrides: Vec::new(),
-        };
+        let mut arm = Arm { name, label: name.to_owned(), overrides: Vec::new() };
         let Some(table) = entry.node.table() else {
             problems.push(wrong_type(
                 &format!("arm.{name}"),
@@ -221,11 +220,7 @@ fn read_arms<'a>(root: &'a Table, problems: &mut Problems) -> Vec<Arm<'a>> {
 fn read_matrix(root: &Table, globals: &Globals, problems: &mut Problems) -> Vec<Arc<AxisValues>> {
     let scope = Scope { globals, locals: &[] };
     let axes = entries(root, "matrix", problems);
-    names::check_clashes(
-        "axes",
-        axes.iter().map(|(name, entry)| (*name, entry.key)),
-        problems,
-    );
+    names::check_clashes("axes", axes.iter().map(|(name, entry)| (*name, entry.key)), problems);
     let mut matrix = Vec::new();
     for (name, entry) in axes {
         names::check("an axis", name, entry.key, problems);
@@ -298,11 +293,6 @@ pub(crate) fn text(key: &str, node: &Node, problems: &mut Problems) -> Option<St
 /// A value of the wrong type.
 pub(crate) fn wrong_type(key: &str, node: &Node, wanted: &str, example: &str) -> Problem {
     let found = node.describe();
-    Problem::new(
-        "wrong-type",
-        format!("`{key}` must be {wanted}, not {found}"),
-        format!("write {example}"),
-    )
-    .at(node.span, found)
+    Problem::new("wrong-type", format!("`{key}` must be {wanted}, not {found}"), format!("write {example}"))
+        .at(node.span, found)
 }
-

@@ -2,21 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::kind::Registry;
 
-use super::axis::{AxisValues, Grid};
+use super::axis::Grid;
 use super::document::{Document, wrong_type};
+use super::grid::read_grid;
 use super::kinds::Kinds;
 use super::names;
 use super::node::{Entry, Table, locate, merge};
 use super::problem::{Problem, Problems};
-use super::settings::{self, STRUCTURE, Settings, is_setting};
+use super::settings::{STRUCTURE, is_setting};
 use super::shape::Misfit;
 use super::source::Span;
 use super::suggest::remedy;
-use super::vars::Scope;
+use super::vars::Globals;
 
 /// More stages than this are a slip of the pen, not an experiment.
 const MAX_STAGES: usize = 1_000_000;
@@ -143,12 +143,17 @@ impl<'a> Families<'a> {
                 if axis.is_none_or(|axis| axis.position(arm.name).is_none()) {
                     let help = match axis {
                         None => format!("add foreach = [\"arm\"] to [stage.{stage}], or remove this table"),
-                        Some(_) => format!("add \"{}\" to `arms` of [stage.{stage}], or remove this table", arm.name),
+                        Some(_) => {
+                            format!("add \"{}\" to `arms` of [stage.{stage}], or remove this table", arm.name)
+                        }
                     };
                     problems.push(
                         Problem::new(
                             "no-instance",
-                            format!("`{stage}` has no instance for arm `{}`, so this has no effect", arm.name),
+                            format!(
+                                "`{stage}` has no instance for arm `{}`, so this has no effect",
+                                arm.name
+                            ),
                             help,
                         )
                         .at(entry.key, "no effect")
@@ -181,17 +186,22 @@ impl<'a> Family<'a> {
     }
 
     /// Turns a mistake found in an instance's params into a problem at its place in the file.
-    pub fn problem(&self, misfit: Misfit, template: &Table) -> Problem {
+    pub fn problem(&self, misfit: Misfit, template: &Table, globals: &Globals) -> Problem {
         let Misfit { path, code, message, help } = misfit;
-        let problem = Problem::new(code, message, help);
-        match locate(template, &path) {
-            Some((key, _, depth)) if code == "unknown-param" && depth == path.len() => {
-                problem.at(key, "unknown")
-            }
-            Some((_, value, depth)) if depth == path.len() => problem.at(value, "here"),
-            Some((key, _, _)) if code == "missing-param" => problem.at(key, "in this"),
-            Some((_, value, _)) => problem.at(value, "here"),
-            None => problem.at(self.key, "in this stage"),
+        let mut problem = Problem::new(code, message, help);
+        let Some(place) = locate(template, &path) else {
+            return problem.at(self.key, "in this stage");
+        };
+        problem = match code {
+            "unknown-param" if place.depth == path.len() => problem.at(place.key, "unknown"),
+            "missing-param" if place.depth < path.len() => problem.at(place.key, "in this"),
+            _ => problem.at(place.value, "here"),
+        };
+        // A value that comes from elsewhere is shown there, too.
+        let variable = place.text.and_then(|text| text.strip_prefix("${")?.strip_suffix('}'));
+        match variable.and_then(|path| globals.span(path.split('.').next()?)) {
+            Some(span) => problem.at(span, "its value"),
+            None => problem,
         }
     }
 }
@@ -217,9 +227,8 @@ fn read_defaults<'a>(
         reject_structure(table, "[defaults]", problems);
         for (key, entry) in table.iter().filter(|(key, _)| !is_setting(key)) {
             if let Some(misfit) = kinds.unknown_param(kind, key) {
-                problems.push(
-                    Problem::new(misfit.code, misfit.message, misfit.help).at(entry.key, "unknown"),
-                );
+                problems
+                    .push(Problem::new(misfit.code, misfit.message, misfit.help).at(entry.key, "unknown"));
             }
         }
         defaults.insert(*name, table);
@@ -282,124 +291,6 @@ fn read_kind(
     number
 }
 
-/// Reads `foreach` and `arms`.
-fn read_grid(key: Span, table: &Table, document: &Document<'_>, problems: &mut Problems) -> Grid {
-    if !table.contains_key("foreach") && !table.contains_key("arms") {
-        return Grid::default();
-    }
-    let scope = Scope {
-        globals: &document.globals,
-        locals: &[],
-    };
-    let written = scope.resolve_table(table, |key| key != "foreach" && key != "arms", problems);
-    let Some(written) = written else {
-        return Grid::default();
-    };
-    let place = |key: &str, index: usize| {
-        let path = [
-            super::node::Step::Key(key.to_owned()),
-            super::node::Step::Index(index),
-        ];
-        locate(table, &path).map_or(Span { file: 0, start: 0, end: 0 }, |(_, value, _)| value)
-    };
-    let settings: Settings = match settings::parse(written) {
-        Ok(settings) => settings,
-        Err(found) => {
-            for misfit in found {
-                let span = locate(table, &misfit.path).map_or(key, |(_, value, _)| value);
-                problems.push(Problem::new(misfit.code, misfit.message, misfit.help).at(span, "here"));
-            }
-            return Grid::default();
-        }
-    };
-    let mut grid = Grid::default();
-    for (index, name) in settings.foreach.iter().enumerate() {
-        if grid.axis(name).is_some() {
-            problems.push(
-                Problem::new("unknown-axis", format!("`{name}` stands twice in `foreach`"), "keep one")
-                    .at(place("foreach", index), "again"),
-            );
-            continue;
-        }
-        let known = || {
-            let axes = document.matrix.iter().map(|axis| axis.name.as_str());
-            document.arm_axis.iter().map(|_| "arm").chain(axes)
-        };
-        let axis = match &document.arm_axis {
-            Some(axis) if name == "arm" => Some(axis),
-            _ => document.matrix.iter().find(|axis| axis.name == *name),
-        };
-        match axis {
-            Some(axis) => grid.axes.push(axis.clone()),
-            None => {
-                let help = match name.as_str() {
-                    "arm" => "add arms: [arm.NAME]".to_owned(),
-                    _ => format!("{}, or add `{name} = [1, 2]` to [matrix]", remedy(name, "axes", known())),
-                };
-                problems.push(
-                    Problem::new("unknown-axis", format!("there is no axis `{name}` to fan out over"), help)
-                        .at(place("foreach", index), "unknown axis"),
-                );
-            }
-        }
-    }
-    if let Some(wanted) = settings.arms {
-        select_arms(&mut grid, &wanted, &|index| place("arms", index), document, problems);
-    }
-    grid
-}
-
-fn select_arms(
-    grid: &mut Grid,
-    wanted: &[String],
-    place: &dyn Fn(usize) -> Span,
-    document: &Document<'_>,
-    problems: &mut Problems,
-) {
-    let Some(all) = &document.arm_axis else {
-        problems.push(
-            Problem::new("unknown-arm", "`arms` without any arm in the manifest", "add [arm.NAME] tables, or remove `arms`")
-                .at(place(0), "no arms"),
-        );
-        return;
-    };
-    for (index, name) in wanted.iter().enumerate() {
-        if all.position(name).is_none() {
-            problems.push(
-                Problem::new(
-                    "unknown-arm",
-                    format!("there is no arm `{name}`"),
-                    remedy(name, "arms", all.texts.iter().map(String::as_str)),
-                )
-                .at(place(index), "unknown arm"),
-            );
-        }
-    }
-    let Some(at) = grid.axis("arm") else {
-        problems.push(
-            Problem::new(
-                "unknown-axis",
-                "`arms` needs `foreach` with \"arm\"",
-                "add foreach = [\"arm\"], or remove `arms`",
-            )
-            .at(place(0), "no effect"),
-        );
-        return;
-    };
-    let wanted: std::collections::HashSet<&str> = wanted.iter().map(String::as_str).collect();
-    let subset: AxisValues = all.subset(|name| wanted.contains(name));
-    if subset.texts.is_empty() {
-        if wanted.is_empty() {
-            problems.push(
-                Problem::new("unknown-arm", "`arms` is empty", "name at least one arm, or remove the stage")
-                    .at(place(0), "empty"),
-            );
-        }
-        return;
-    }
-    grid.axes[at] = Arc::new(subset);
-}
-
 /// A param path as text, for problems that kinds report.
 pub(crate) fn misfit_of(problem: crate::kind::ParamProblem, code: &'static str) -> Misfit {
     Misfit {
@@ -409,4 +300,3 @@ pub(crate) fn misfit_of(problem: crate::kind::ParamProblem, code: &'static str) 
         help: problem.help,
     }
 }
-

@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::kind::{ErasedStage, KindEntry, Registry};
 
 use super::family::misfit_of;
+use super::inputs::{self, Found};
 use super::node::Step;
 use super::shape::{self, Misfit};
 use super::suggest::remedy;
@@ -40,11 +41,7 @@ impl Kinds {
             .and_then(Json::as_object)
             .filter(|_| closed && schema.get("oneOf").is_none() && schema.get("anyOf").is_none())
             .map(|properties| properties.keys().cloned().collect());
-        self.list.push(Kind {
-            entry,
-            schema,
-            params,
-        });
+        self.list.push(Kind { entry, schema, params });
         self.by_name.insert(name.to_owned(), self.list.len() - 1);
         Some(self.list.len() - 1)
     }
@@ -74,16 +71,18 @@ impl Kinds {
         })
     }
 
+    /// The references in params that cannot be typed.
+    pub fn references(&self, number: usize, params: &Json) -> Vec<Found> {
+        inputs::find(&self.list[number].schema, params)
+    }
+
     /// Types params, or lists every mistake in them.
-    pub fn parse(
-        &self,
-        number: usize,
-        params: &Map<String, Json>,
-        value: &Json,
-    ) -> Result<Box<dyn ErasedStage>, Vec<Misfit>> {
+    pub fn parse(&self, number: usize, value: &Json) -> Result<Box<dyn ErasedStage>, Vec<Misfit>> {
         let kind = &self.list[number];
-        let unknown: Vec<Misfit> = params
-            .keys()
+        let unknown: Vec<Misfit> = value
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
             .filter_map(|name| self.unknown_param(number, name))
             .collect();
         match (kind.entry.parse)(value) {

@@ -5,19 +5,23 @@
 //! 1. `read` reads the file and what it `extends` into one tree ([`node`]) that knows the place of
 //!    each key and value; `set` lays `--set` over it.
 //! 2. `document` checks the top level; `vars` evaluates variables; `axis` holds arms and matrix.
-//! 3. `family` reads each `[stage.NAME]`: its kind, and the grid of instances it fans out to.
+//! 3. `family` reads each `[stage.NAME]`: its kind, and (`grid`) the instances it fans out to.
 //! 4. `build` makes the instances: `settings` are the engine's keys, `kinds` types the params
-//!    (`shape` finds every mistake in them), `resolve` looks up references (`reference` is their
-//!    grammar), `publish` compares destinations, [`crate::graph`] orders the result.
+//!    (`shape` finds every mistake in them, `inputs` the references in what could not be typed),
+//!    `resolve` rewrites references (`reference` is their grammar, `lookup` their meaning),
+//!    `publish` compares destinations, [`crate::graph`] orders the result.
 //!
-//! `problem` collects mistakes and shows them; `names` and `suggest` say what is allowed and what
-//! may have been meant.
+//! `problem` collects mistakes and shows them; `names`, `suggest` and `wording` say what is allowed,
+//! what may have been meant, and how.
 
 mod axis;
 mod build;
 mod document;
 mod family;
+mod grid;
+mod inputs;
 mod kinds;
+mod lookup;
 mod names;
 mod node;
 mod problem;
@@ -31,6 +35,7 @@ mod shape;
 mod source;
 mod suggest;
 mod vars;
+mod wording;
 
 use std::path::Path;
 
@@ -43,6 +48,8 @@ pub use source::Span;
 
 #[cfg(test)]
 pub(crate) use document::TOP_KEYS;
+#[cfg(test)]
+pub(crate) use settings::SETTINGS;
 pub(crate) use names::slug;
 pub(crate) use settings::Settings;
 pub(crate) use suggest::remedy;

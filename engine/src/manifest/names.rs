@@ -12,9 +12,7 @@ const FORBIDDEN: &str = "/\\[](){},;:=@$*?!&|<>#%'\"`~^";
 
 /// Checks the name of a stage, an arm, an axis or an axis' value.
 pub(crate) fn check(what: &str, name: &str, span: Span, problems: &mut Problems) {
-    let bad = name
-        .chars()
-        .find(|c| c.is_whitespace() || c.is_control() || FORBIDDEN.contains(*c));
+    let bad = name.chars().find(|c| c.is_whitespace() || c.is_control() || FORBIDDEN.contains(*c));
     let message = match bad {
         Some(c) => format!("{what} `{}` contains {c:?}", name.escape_debug()),
         None if name.is_empty() => format!("{what} without a name"),
@@ -39,16 +37,7 @@ pub(crate) fn check_experiment(name: &str, span: Span, problems: &mut Problems) 
     if !name.is_empty() && name.chars().all(allowed) && !name.starts_with('-') {
         return;
     }
-    let mut slug = String::new();
-    for c in name.to_lowercase().chars() {
-        match c {
-            c if c.is_ascii_alphanumeric() => slug.push(c),
-            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
-            _ => {}
-        }
-    }
-    let slug = slug.trim_end_matches('-');
-    let example = if slug.is_empty() { "my-experiment" } else { slug };
+    let example = slug(name);
     problems.push(
         Problem::new(
             "bad-name",
@@ -57,6 +46,20 @@ pub(crate) fn check_experiment(name: &str, span: Span, problems: &mut Problems) 
         )
         .at(span, "only a-z, 0-9 and `-`"),
     );
+}
+
+/// An experiment name made from any text.
+pub(crate) fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for c in text.to_lowercase().chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() => slug.push(c),
+            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            _ => {}
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "my-experiment".to_owned() } else { slug.to_owned() }
 }
 
 /// What a file system that ignores case and Unicode composition makes of a name: two names with
@@ -80,6 +83,15 @@ pub(crate) fn check_clashes<'a>(
     for (name, span) in names {
         let folded = fold(name);
         match seen.get(&folded) {
+            Some((other, other_span)) if *other == name => problems.push(
+                Problem::new(
+                    "name-clash",
+                    format!("`{name}` appears twice among the {what}"),
+                    "keep one of them",
+                )
+                .at(span, "again")
+                .at(*other_span, "first here"),
+            ),
             Some((other, other_span)) => problems.push(
                 Problem::new(
                     "name-clash",

@@ -86,11 +86,7 @@ pub(crate) fn parse_path(path: &str) -> Vec<Step> {
         if let Some(key) = pieces.next().filter(|key| !key.is_empty()) {
             steps.push(Step::Key(key.to_owned()));
         }
-        steps.extend(
-            pieces
-                .filter_map(|piece| piece.trim_end_matches(']').parse().ok())
-                .map(Step::Index),
-        );
+        steps.extend(pieces.filter_map(|piece| piece.trim_end_matches(']').parse().ok()).map(Step::Index));
     }
     steps
 }
@@ -111,9 +107,20 @@ pub(crate) fn show_path(steps: &[Step]) -> String {
     text
 }
 
-/// The deepest entry on the way along `path` that was written down: its key's and value's places
-/// and how many steps lead to it.
-pub(crate) fn locate(table: &Table, path: &[Step]) -> Option<(Span, Span, usize)> {
+/// Where something on the way along a path is written.
+pub(crate) struct Place<'a> {
+    /// Where the key stands (in an array: the item).
+    pub key: Span,
+    /// Where the value stands.
+    pub value: Span,
+    /// How many steps of the path lead here.
+    pub depth: usize,
+    /// The value, if it is text.
+    pub text: Option<&'a str>,
+}
+
+/// The deepest place on the way along `path` that was written down.
+pub(crate) fn locate<'a>(table: &'a Table, path: &[Step]) -> Option<Place<'a>> {
     let Some(Step::Key(first)) = path.first() else {
         return None;
     };
@@ -133,7 +140,7 @@ pub(crate) fn locate(table: &Table, path: &[Step]) -> Option<(Span, Span, usize)
         }
         depth += 1;
     }
-    Some((key, node.span, depth))
+    Some(Place { key, value: node.span, depth, text: node.text() })
 }
 
 /// Lays `over` on `base`: tables merge deeply, everything else is replaced. New keys go last.
@@ -143,13 +150,7 @@ pub(crate) fn merge(base: &mut Table, over: Table) {
             Some(old) => match (&mut old.node.value, entry.node.value) {
                 (Value::Table(old), Value::Table(new)) => merge(old, new),
                 (_, value) => {
-                    *old = Entry {
-                        key: entry.key,
-                        node: Node {
-                            span: entry.node.span,
-                            value,
-                        },
-                    };
+                    *old = Entry { key: entry.key, node: Node { span: entry.node.span, value } };
                 }
             },
             None => {
@@ -159,29 +160,39 @@ pub(crate) fn merge(base: &mut Table, over: Table) {
     }
 }
 
+/// Where parsed TOML comes from: a text, and how far into it.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    /// Number of the text.
+    pub file: u32,
+    /// Bytes of the text before the TOML.
+    pub offset: usize,
+}
+
+impl Origin {
+    /// The span of a range of the TOML.
+    pub fn span(self, range: std::ops::Range<usize>) -> Span {
+        let at = |byte: usize| u32::try_from(self.offset + byte).unwrap_or(u32::MAX);
+        Span { file: self.file, start: at(range.start), end: at(range.end) }
+    }
+}
+
 /// Turns parsed TOML into a tree; numbers that are not finite or too large are reported.
-pub(crate) fn from_toml(table: &DeTable<'_>, file: u32, problems: &mut Problems) -> Table {
+pub(crate) fn from_toml(table: &DeTable<'_>, origin: Origin, problems: &mut Problems) -> Table {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
         .into_iter()
         .map(|(key, value)| {
-            let entry = Entry {
-                key: span(file, key),
-                node: from_value(value, file, problems),
-            };
+            let entry = Entry { key: origin.span(key.span()), node: from_value(value, origin, problems) };
             (key.get_ref().clone().into_owned(), entry)
         })
         .collect()
 }
 
 /// As [`from_toml`], for one value.
-pub(crate) fn from_value(
-    value: &Spanned<DeValue<'_>>,
-    file: u32,
-    problems: &mut Problems,
-) -> Node {
-    let place = span(file, value);
+pub(crate) fn from_value(value: &Spanned<DeValue<'_>>, origin: Origin, problems: &mut Problems) -> Node {
+    let place = origin.span(value.span());
     let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.clone().into_owned()),
         DeValue::Boolean(flag) => Value::Bool(*flag),
@@ -218,22 +229,10 @@ pub(crate) fn from_value(
                 Value::Float(0.0)
             }
         },
-        DeValue::Array(items) => Value::Array(
-            items
-                .iter()
-                .map(|item| from_value(item, file, problems))
-                .collect(),
-        ),
-        DeValue::Table(table) => Value::Table(from_toml(table, file, problems)),
+        DeValue::Array(items) => {
+            Value::Array(items.iter().map(|item| from_value(item, origin, problems)).collect())
+        }
+        DeValue::Table(table) => Value::Table(from_toml(table, origin, problems)),
     };
     Node { span: place, value }
-}
-
-fn span<T>(file: u32, spanned: &Spanned<T>) -> Span {
-    let range = spanned.span();
-    Span {
-        file,
-        start: u32::try_from(range.start).unwrap_or(u32::MAX),
-        end: u32::try_from(range.end).unwrap_or(u32::MAX),
-    }
 }

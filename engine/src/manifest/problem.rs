@@ -37,11 +37,7 @@ struct Elsewhere {
 
 impl Problem {
     /// A problem without a place.
-    pub(crate) fn new(
-        code: &'static str,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
@@ -78,10 +74,7 @@ impl Problem {
             .labels
             .iter()
             .filter(|(span, _)| span.file != first.file)
-            .map(|(span, text)| Elsewhere {
-                label: labelled(span, text),
-                source: named(span.file),
-            })
+            .map(|(span, text)| Elsewhere { label: labelled(span, text), source: named(span.file) })
             .collect();
     }
 
@@ -222,11 +215,7 @@ impl Problems {
         for problem in &mut self.list {
             problem.attach(&sources);
         }
-        ManifestErrors {
-            manifest: path.display().to_string(),
-            problems: self.list,
-            sources,
-        }
+        ManifestErrors { manifest: path.display().to_string(), problems: self.list, sources }
     }
 }
 
@@ -248,11 +237,7 @@ impl ManifestErrors {
     ///
     /// `color` asks for ANSI colours; `width` is that of the terminal in columns.
     pub fn render(&self, color: bool, width: usize) -> String {
-        let theme = if color {
-            GraphicalTheme::unicode()
-        } else {
-            GraphicalTheme::unicode_nocolor()
-        };
+        let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let handler = GraphicalReportHandler::new_themed(theme)
             .with_width(width)
             .with_links(false)
@@ -264,10 +249,7 @@ impl ManifestErrors {
             text.push('\n');
         }
         if self.problems.len() > SHOWN {
-            text.push_str(&format!(
-                "… and {} more problems\n",
-                self.problems.len() - SHOWN
-            ));
+            text.push_str(&format!("… and {} more problems\n", self.problems.len() - SHOWN));
         }
         text.push_str(&format!("{self}\n"));
         text

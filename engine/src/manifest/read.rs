@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::node::{Table, from_toml, merge};
+use super::node::{Origin, Table, from_toml, merge};
 use super::problem::{Problem, Problems};
 use super::source::{Sources, Span};
 use super::suggest::remedy;
@@ -54,16 +54,16 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) 
             let base = folder_of(&path).join(base);
             let known = chain.iter().map(|(path, _)| path).chain([&path]);
             if known.into_iter().any(|known| same_file(known, &base)) {
-                let shown: Vec<String> = chain
+                let names: Vec<String> = chain
                     .iter()
                     .map(|(path, _)| path)
                     .chain([&path, &base])
-                    .map(|path| path.display().to_string())
+                    .map(|path| shown(path, &folders[0]))
                     .collect();
                 problems.push(
                     Problem::new(
                         "extends-cycle",
-                        format!("manifests extend each other: {}", shown.join(" → ")),
+                        format!("manifests extend each other: {}", names.join(" → ")),
                         "remove one `extends`",
                     )
                     .at(entry.node.span, "leads back"),
@@ -78,11 +78,7 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) 
     for (_, table) in chain.into_iter().rev() {
         merge(&mut root, table);
     }
-    Some(Read {
-        root,
-        folders,
-        digest: digest(&texts),
-    })
+    Some(Read { root, folders, digest: digest(&texts) })
 }
 
 /// BLAKE3 (hex) over the texts of a manifest and what it extends, in reading order, each preceded
@@ -97,25 +93,15 @@ fn digest(texts: &[Arc<str>]) -> String {
 }
 
 fn parse(text: &str, file: u32, problems: &mut Problems) -> Option<Table> {
+    let origin = Origin { file, offset: 0 };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return Some(from_toml(table.get_ref(), file, problems));
+        return Some(from_toml(table.get_ref(), origin, problems));
     }
     for error in errors {
-        let range = error.span().unwrap_or(0..0);
-        let span = Span {
-            file,
-            start: u32::try_from(range.start).unwrap_or(u32::MAX),
-            end: u32::try_from(range.end).unwrap_or(u32::MAX),
-        };
-        problems.push(
-            Problem::new(
-                "toml",
-                format!("this is not TOML: {}", error.message()),
-                syntax_remedy(error.message()),
-            )
-            .at(span, "here"),
-        );
+        let message = format!("this is not TOML: {}", error.message());
+        let problem = Problem::new("toml", message, syntax_remedy(error.message()));
+        problems.push(problem.at(origin.span(error.span().unwrap_or(0..0)), "here"));
     }
     None
 }
@@ -135,11 +121,7 @@ fn unreadable(path: &Path, error: &std::io::Error, extended_at: Option<Span>) ->
         std::io::ErrorKind::NotFound => {
             let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
             let beside = manifests_in(&folder_of(path));
-            remedy(
-                &name.unwrap_or_default(),
-                "manifests in that folder",
-                beside.iter().map(String::as_str),
-            )
+            remedy(&name.unwrap_or_default(), "manifests in that folder", beside.iter().map(String::as_str))
         }
         std::io::ErrorKind::InvalidData => "save it as UTF-8 text".to_owned(),
         _ if path.is_dir() => "name a file in that folder".to_owned(),
@@ -172,10 +154,15 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
+/// A path without the folder of the manifest that was asked for.
+fn shown(path: &Path, folder: &Path) -> String {
+    let below = path.strip_prefix(folder).unwrap_or(path);
+    below.strip_prefix("./").unwrap_or(below).display().to_string()
+}
+
 fn same_file(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a == b,
     }
 }
-

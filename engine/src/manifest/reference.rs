@@ -39,11 +39,7 @@ impl<'a> Reference<'a> {
         if !whole && path.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(format!("`{path}` is not a plain path inside an artifact"));
         }
-        Ok(Self {
-            stage,
-            selector,
-            path,
-        })
+        Ok(Self { stage, selector, path })
     }
 }
 

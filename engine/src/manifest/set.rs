@@ -2,31 +2,20 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::node::{Entry, Node, Table, Value, from_value};
+use super::node::{Entry, Node, Origin, Table, Value, from_value};
 use super::problem::{Problem, Problems};
 use super::source::{Sources, Span};
 use super::suggest::remedy;
 
 /// Top-level keys that `--set` may start with.
-const ROOTS: [&str; 9] = [
-    "name", "title", "seed", "vars", "arm", "matrix", "defaults", "stage", "claims",
-];
+const ROOTS: [&str; 9] = ["name", "title", "seed", "vars", "arm", "matrix", "defaults", "stage", "claims"];
 
 /// Lays one `path=value` over the tree. The value is read as TOML, else taken as text. A bare
 /// name that is no top-level key names a variable. Params that the kind does not know are found
 /// later, like those in the file.
-pub(crate) fn apply(
-    root: &mut Table,
-    setting: &str,
-    sources: &mut Sources,
-    problems: &mut Problems,
-) {
+pub(crate) fn apply(root: &mut Table, setting: &str, sources: &mut Sources, problems: &mut Problems) {
     let file = sources.add("--set", setting);
-    let whole = |text: &str| Span {
-        file,
-        start: 0,
-        end: u32::try_from(text.len()).unwrap_or(u32::MAX),
-    };
+    let whole = |text: &str| Span { file, start: 0, end: u32::try_from(text.len()).unwrap_or(u32::MAX) };
     let Some((path, equals)) = split(setting) else {
         problems.push(
             Problem::new(
@@ -38,16 +27,11 @@ pub(crate) fn apply(
         );
         return;
     };
-    let mut node = value(&setting[equals..], file, problems);
-    shift(&mut node, u32::try_from(equals).unwrap_or(u32::MAX));
+    let node = value(&setting[equals..], Origin { file, offset: equals }, problems);
     let mut path: Vec<(&str, Span)> = path
         .iter()
         .map(|(key, start, end)| {
-            let span = Span {
-                file,
-                start: *start,
-                end: *end,
-            };
+            let span = Span { file, start: *start, end: *end };
             (key.as_str(), span)
         })
         .collect();
@@ -122,11 +106,7 @@ fn check(root: &Table, path: &[(&str, Span)]) -> Result<(), Problem> {
             return Err(Problem::new(
                 "unknown-path",
                 format!("the manifest has no {noun} `{name}`"),
-                remedy(
-                    name,
-                    plural,
-                    known.into_iter().flat_map(Table::keys).map(String::as_str),
-                ),
+                remedy(name, plural, known.into_iter().flat_map(Table::keys).map(String::as_str)),
             )
             .at(span, "unknown"));
         }
@@ -138,13 +118,9 @@ fn insert(root: &mut Table, path: &[(&str, Span)], node: Node, problems: &mut Pr
     let mut table = root;
     let (&(last, span), parents) = path.split_last().expect("a path has at least one key");
     for &(name, span) in parents {
-        let entry = table.entry(name.to_owned()).or_insert_with(|| Entry {
-            key: span,
-            node: Node {
-                span,
-                value: Value::Table(Table::new()),
-            },
-        });
+        let entry = table
+            .entry(name.to_owned())
+            .or_insert_with(|| Entry { key: span, node: Node { span, value: Value::Table(Table::new()) } });
         let kind = entry.node.describe();
         let Value::Table(next) = &mut entry.node.value else {
             problems.push(
@@ -189,38 +165,13 @@ fn split(setting: &str) -> Option<(Keys, usize)> {
     (!keys.is_empty()).then_some((keys, equals + 1))
 }
 
-fn value(text: &str, file: u32, problems: &mut Problems) -> Node {
+fn value(text: &str, origin: Origin, problems: &mut Problems) -> Node {
+    let lead = text.len() - text.trim_start().len();
     match DeValue::parse(text.trim()) {
         Ok(parsed) => {
-            let mut node = from_value(&parsed, file, problems);
-            let lead = text.len() - text.trim_start().len();
-            shift(&mut node, u32::try_from(lead).unwrap_or(0));
-            node
+            let origin = Origin { offset: origin.offset + lead, ..origin };
+            from_value(&parsed, origin, problems)
         }
-        Err(_) => Node {
-            span: Span {
-                file,
-                start: 0,
-                end: u32::try_from(text.len()).unwrap_or(u32::MAX),
-            },
-            value: Value::Text(text.to_owned()),
-        },
-    }
-}
-
-/// Moves every span of a value to the right.
-fn shift(node: &mut Node, by: u32) {
-    node.span.start += by;
-    node.span.end += by;
-    match &mut node.value {
-        Value::Array(items) => items.iter_mut().for_each(|item| shift(item, by)),
-        Value::Table(table) => {
-            for entry in table.values_mut() {
-                entry.key.start += by;
-                entry.key.end += by;
-                shift(&mut entry.node, by);
-            }
-        }
-        _ => {}
+        Err(_) => Node { span: origin.span(0..text.len()), value: Value::Text(text.to_owned()) },
     }
 }

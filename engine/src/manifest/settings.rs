@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     /// Which arms a stage with `foreach = ["arm"]` has instances for. Default: all.
     pub arms: Option<Vec<String>>,
     /// Stop the stage after this long, for example `"90s"` or `"2h 30m"`. Default: never.
+    #[schemars(extend("examples" = ["2h"]))]
     pub timeout: Option<String>,
     /// How often a failure that may pass (a network time-out) is tried again. Default: 0.
     pub retries: u32,
@@ -42,15 +43,15 @@ pub(crate) struct ResourceSettings {
     /// GPUs. Default: what the kind needs.
     pub gpus: Option<u32>,
     /// Host memory, for example `"8GB"` or `"512MiB"`.
+    #[schemars(extend("examples" = ["8GB"]))]
     pub memory: Option<String>,
     /// CPU cores. Default: 1.
     pub cpus: Option<u32>,
 }
 
 /// Names of the settings.
-pub(crate) const SETTINGS: [&str; 7] = [
-    "foreach", "arms", "timeout", "retries", "resources", "cache", "publish",
-];
+pub(crate) const SETTINGS: [&str; 7] =
+    ["foreach", "arms", "timeout", "retries", "resources", "cache", "publish"];
 
 /// Settings that the whole stage shares; an arm or `[defaults]` cannot change them.
 pub(crate) const STRUCTURE: [&str; 3] = ["kind", "foreach", "arms"];
@@ -76,41 +77,46 @@ pub(crate) struct Checked {
 impl Checked {
     /// The resources of a stage whose kind asks for `default_gpus` by itself.
     pub fn resources(&self, default_gpus: u32) -> Resources {
-        Resources {
-            gpus: self.gpus.unwrap_or(default_gpus),
-            memory: self.memory,
-            cpus: self.cpus,
-        }
+        Resources { gpus: self.gpus.unwrap_or(default_gpus), memory: self.memory, cpus: self.cpus }
     }
 }
 
-/// Reads settings with their variables filled in.
-pub(crate) fn parse(settings: Map<String, Json>) -> Result<Settings, Vec<Misfit>> {
+/// Reads settings with their variables filled in, or lists every mistake in them.
+pub(crate) fn parse(settings: Map<String, Json>) -> Result<Checked, Vec<Misfit>> {
     if settings.is_empty() {
-        return Ok(Settings::default());
+        return Settings::default().check();
     }
+    parse_structure(settings.clone()).and_then(Settings::check).map_err(|mut found| {
+        // What is left without the mistakes may have more.
+        let wrong = |key: &String| found.iter().any(|m| m.path.first() == Some(&Step::Key(key.clone())));
+        let rest: Map<_, _> = settings.into_iter().filter(|(key, _)| !wrong(key)).collect();
+        let more = parse_structure(rest).and_then(Settings::check).err();
+        found.extend(more.into_iter().flatten());
+        found
+    })
+}
+
+/// As [`parse`], leaving durations, sizes and paths as text.
+pub(crate) fn parse_structure(settings: Map<String, Json>) -> Result<Settings, Vec<Misfit>> {
     let value = Json::Object(settings);
-    match Settings::deserialize(&value) {
-        Ok(settings) => Ok(settings),
-        Err(error) => {
-            let schema = schemars::schema_for!(Settings).to_value();
-            let mut found = shape::misfits(&schema, &value);
-            if found.is_empty() {
-                found.push(Misfit {
-                    path: Vec::new(),
-                    code: "wrong-type",
-                    message: error.to_string(),
-                    help: "see `pipeline schema`".to_owned(),
-                });
-            }
-            Err(found)
+    Settings::deserialize(&value).map_err(|error| {
+        let schema = schemars::schema_for!(Settings).to_value();
+        let mut found = shape::misfits(&schema, &value);
+        if found.is_empty() {
+            found.push(Misfit {
+                path: Vec::new(),
+                code: "wrong-type",
+                message: error.to_string(),
+                help: "see `pipeline schema`".to_owned(),
+            });
         }
-    }
+        found
+    })
 }
 
 impl Settings {
     /// Reads durations, sizes and paths.
-    pub fn check(self) -> Result<Checked, Vec<Misfit>> {
+    fn check(self) -> Result<Checked, Vec<Misfit>> {
         let mut found = Vec::new();
         let timeout = self.timeout.and_then(|text| match duration(&text) {
             Ok(timeout) => Some(timeout),
@@ -160,12 +166,7 @@ impl Settings {
 }
 
 fn misfit(path: &[&str], code: &'static str, message: String, help: String) -> Misfit {
-    Misfit {
-        path: path.iter().map(|key| Step::Key((*key).to_owned())).collect(),
-        code,
-        message,
-        help,
-    }
+    Misfit { path: path.iter().map(|key| Step::Key((*key).to_owned())).collect(), code, message, help }
 }
 
 /// Reads `90s`, `2h 30m`, `1d`.
@@ -175,9 +176,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("add a unit: \"{}s\" or \"{}h\"", text.trim(), text.trim()));
     }
     let span: jiff::Span = text.parse().map_err(|_| HELP.to_owned())?;
-    let duration = span
-        .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| HELP.to_owned())?;
+    let duration =
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| HELP.to_owned())?;
     match Duration::try_from(duration) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err("write a duration longer than nothing, or leave it out".to_owned()),

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use super::node::Step;
 use super::suggest::remedy;
+use super::wording::{describe, phrase, type_help};
 
 /// A mistake in a value.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,13 +25,29 @@ pub(crate) struct Misfit {
 
 /// Every mistake of `value` against `schema`.
 pub(crate) fn misfits(schema: &Json, value: &Json) -> Vec<Misfit> {
-    let mut checker = Checker {
-        root: schema,
-        path: Vec::new(),
-        found: Vec::new(),
-    };
+    let mut checker = Checker { root: schema, path: Vec::new(), found: Vec::new() };
     checker.check(schema, value);
     checker.found
+}
+
+/// The schema that `schema` refers to in `root`, or itself.
+pub(crate) fn follow<'a>(root: &'a Json, mut schema: &'a Json) -> &'a Json {
+    while let Some(name) = schema.get("$ref").and_then(Json::as_str) {
+        match name.strip_prefix('#').and_then(|at| root.pointer(at)) {
+            Some(target) => schema = target,
+            None => break,
+        }
+    }
+    schema
+}
+
+/// False when `value` carries the tag of another alternative than `schema`.
+pub(crate) fn fits_tag(root: &Json, schema: &Json, value: &Json) -> bool {
+    let properties = follow(root, schema).get("properties").and_then(Json::as_object);
+    properties.into_iter().flatten().all(|(name, schema)| match (schema.get("const"), value.get(name)) {
+        (Some(tag), Some(value)) => tag == value,
+        _ => true,
+    })
 }
 
 struct Checker<'a> {
@@ -41,12 +58,7 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn report(&mut self, code: &'static str, message: String, help: String) {
-        self.found.push(Misfit {
-            path: self.path.clone(),
-            code,
-            message,
-            help,
-        });
+        self.found.push(Misfit { path: self.path.clone(), code, message, help });
     }
 
     /// The name of the param being looked at.
@@ -55,7 +67,11 @@ impl<'a> Checker<'a> {
     }
 
     fn check(&mut self, schema: &'a Json, value: &Json) {
-        let schema = self.follow(schema);
+        if schema.get("$ref").and_then(Json::as_str) == Some("#/$defs/Input") && !value.is_string() {
+            self.not_a_reference(value);
+            return;
+        }
+        let schema = follow(self.root, schema);
         let Some(keywords) = schema.as_object() else {
             return;
         };
@@ -63,6 +79,11 @@ impl<'a> Checker<'a> {
             && !types(wanted).any(|name| has_type(value, name))
         {
             self.wrong_type(types(wanted).map(str::to_owned).collect(), value);
+            let example = array(keywords, "examples").next();
+            if let (Some(example), Some(last)) = (example, self.found.last_mut()) {
+                let key = super::node::show_path(&self.path[self.path.len().saturating_sub(1)..]);
+                last.help = format!("write {key} = {example}");
+            }
             return;
         }
         if let Some(choices) = choices(keywords) {
@@ -84,24 +105,20 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn follow(&self, mut schema: &'a Json) -> &'a Json {
-        while let Some(name) = schema.get("$ref").and_then(Json::as_str) {
-            let target = name.strip_prefix('#').and_then(|at| self.root.pointer(at));
-            match target {
-                Some(target) => schema = target,
-                None => break,
-            }
-        }
-        schema
+    fn not_a_reference(&mut self, value: &Json) {
+        let name = self.name();
+        let key = name.rsplit('.').next().unwrap_or(&name);
+        let help = match value {
+            Json::Array(items) if items.len() == 1 => format!("write {key} = {}", items[0]),
+            _ => format!("write {key} = \"@stage\", \"@stage/file\" or \"./file\""),
+        };
+        let message = format!("`{name}` must be one reference, not {}", describe(value));
+        self.report("wrong-type", message, help);
     }
 
     fn wrong_type(&mut self, wanted: Vec<String>, value: &Json) {
         let name = self.name();
-        let wanted: Vec<&str> = wanted
-            .iter()
-            .map(String::as_str)
-            .filter(|name| *name != "null")
-            .collect();
+        let wanted: Vec<&str> = wanted.iter().map(String::as_str).filter(|name| *name != "null").collect();
         let phrases: Vec<&str> = wanted.iter().map(|name| phrase(name)).collect();
         self.report(
             "wrong-type",
@@ -131,6 +148,10 @@ impl<'a> Checker<'a> {
             format!("at least {}", bound("minimum"))
         } else if limit("maximum").is_some_and(|limit| number > limit) {
             format!("at most {}", bound("maximum"))
+        } else if let Some(limit) = keywords.get("format").and_then(Json::as_str).and_then(top_of)
+            && number > limit
+        {
+            format!("at most {limit}")
         } else if limit("exclusiveMinimum").is_some_and(|limit| number <= limit) {
             format!("more than {}", bound("exclusiveMinimum"))
         } else if limit("exclusiveMaximum").is_some_and(|limit| number >= limit) {
@@ -178,7 +199,7 @@ impl<'a> Checker<'a> {
             self.report(
                 "missing-param",
                 format!("`{name}` is missing"),
-                doc.map_or_else(|| help.clone(), |doc| format!("{help}: {doc}")),
+                doc.map_or_else(|| help.clone(), |doc| format!("{help} ({doc})")),
             );
             self.path.pop();
         }
@@ -191,10 +212,12 @@ impl<'a> Checker<'a> {
     }
 
     fn example(&self, schema: &'a Json) -> &'static str {
-        if schema.get("$ref").and_then(Json::as_str) == Some("#/$defs/Input") {
-            return "\"@stage\"";
+        match schema.get("$ref").and_then(Json::as_str) {
+            Some("#/$defs/Input") => return "\"@stage\"",
+            Some("#/$defs/Inputs") => return "\"@stage[*]\"",
+            _ => {}
         }
-        let schema = self.follow(schema);
+        let schema = follow(self.root, schema);
         let mut names = schema.get("type").into_iter().flat_map(types);
         match names.find(|name| *name != "null") {
             Some("string") => "\"…\"",
@@ -232,13 +255,15 @@ impl<'a> Checker<'a> {
 
     fn check_alternatives(&mut self, alternatives: impl Iterator<Item = &'a Json>, value: &Json) {
         let alternatives: Vec<&'a Json> = alternatives
-            .map(|alternative| self.follow(alternative))
+            .map(|alternative| follow(self.root, alternative))
             .filter(|schema| schema.get("type").and_then(Json::as_str) != Some("null"))
             .collect();
-        let all: Option<Vec<Vec<&Json>>> = alternatives
-            .iter()
-            .map(|alternative| choices(alternative.as_object()?))
-            .collect();
+        if let [only] = alternatives[..] {
+            self.check(only, value);
+            return;
+        }
+        let all: Option<Vec<Vec<&Json>>> =
+            alternatives.iter().map(|alternative| choices(alternative.as_object()?)).collect();
         if let Some(all) = all {
             self.check_choice(&all.concat(), value);
             return;
@@ -255,11 +280,7 @@ impl<'a> Checker<'a> {
         let mut best: Option<Vec<Misfit>> = None;
         let mut wanted: Vec<String> = Vec::new();
         for alternative in alternatives {
-            let mut trial = Checker {
-                root: self.root,
-                path: self.path.clone(),
-                found: Vec::new(),
-            };
+            let mut trial = Checker { root: self.root, path: self.path.clone(), found: Vec::new() };
             trial.check(alternative, value);
             if trial.found.is_empty() {
                 return;
@@ -282,11 +303,7 @@ impl<'a> Checker<'a> {
 
     /// The alternative of an enum with a tag field that the value asks for. `Some(None)`: the tag
     /// is wrong or missing, which has been reported. `None`: these alternatives have no tag.
-    fn by_tag(
-        &mut self,
-        alternatives: &[&'a Json],
-        map: &Map<String, Json>,
-    ) -> Option<Option<&'a Json>> {
+    fn by_tag(&mut self, alternatives: &[&'a Json], map: &Map<String, Json>) -> Option<Option<&'a Json>> {
         let first = alternatives.first()?.get("properties")?.as_object()?;
         let tag = first.iter().find_map(|(name, schema)| {
             schema.get("const")?;
@@ -328,6 +345,17 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// The largest value of an integer format.
+fn top_of(format: &str) -> Option<f64> {
+    match format {
+        "uint8" => Some(f64::from(u8::MAX)),
+        "uint16" => Some(f64::from(u16::MAX)),
+        "uint32" => Some(f64::from(u32::MAX)),
+        "int32" => Some(f64::from(i32::MAX)),
+        _ => None,
+    }
+}
+
 fn array<'a>(keywords: &'a Map<String, Json>, key: &str) -> impl Iterator<Item = &'a Json> {
     keywords.get(key).and_then(Json::as_array).into_iter().flatten()
 }
@@ -356,59 +384,5 @@ fn has_type(value: &Json, name: &str) -> bool {
         "number" => value.is_number(),
         "integer" => value.is_i64() || value.is_u64(),
         _ => true,
-    }
-}
-
-fn phrase(name: &str) -> &str {
-    match name {
-        "boolean" => "true or false",
-        "string" => "a string",
-        "array" => "an array",
-        "object" => "a table",
-        "number" => "a number",
-        "integer" => "a whole number",
-        other => other,
-    }
-}
-
-fn describe(value: &Json) -> String {
-    match value {
-        Json::Null => "nothing".to_owned(),
-        Json::Bool(flag) => format!("{flag}"),
-        Json::Number(number) => number.to_string(),
-        Json::String(text) if text.chars().count() <= 30 => format!("the string {value}"),
-        Json::String(_) => "a string".to_owned(),
-        Json::Array(_) => "an array".to_owned(),
-        Json::Object(_) => "a table".to_owned(),
-    }
-}
-
-fn type_help(name: &str, wanted: &str, value: &Json) -> String {
-    let key = name.rsplit('.').next().unwrap_or(name);
-    match (wanted, value) {
-        ("number", Json::String(text)) if text.parse::<f64>().is_ok() => {
-            format!("write it without quotes: {key} = {}", text.trim_start_matches('.'))
-        }
-        ("integer", Json::String(text)) if text.parse::<i64>().is_ok() => {
-            format!("write it without quotes: {key} = {text}")
-        }
-        ("boolean", Json::String(text)) if text == "true" || text == "false" => {
-            format!("write it without quotes: {key} = {text}")
-        }
-        ("integer", Json::Number(number)) => match number.as_f64() {
-            Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => {
-                format!("write it without a fraction: {key} = {float:.0}")
-            }
-            _ => format!("write a whole number: {key} = 1"),
-        },
-        ("string", Json::Number(_) | Json::Bool(_)) => format!("put it in quotes: {key} = \"{value}\""),
-        ("array", Json::Object(_)) => format!("write {key} = […]"),
-        ("array", _) => format!("put it in brackets: {key} = [{value}]"),
-        ("number", _) => format!("write a number: {key} = 0.5"),
-        ("integer", _) => format!("write a whole number: {key} = 1"),
-        ("boolean", _) => format!("write {key} = true or {key} = false"),
-        ("object", _) => format!("write a table: {key} = {{ … }}"),
-        ("string", _) => format!("write a string: {key} = \"…\""),
-        _ => "see `pipeline kinds`".to_owned(),
     }
 }

@@ -29,10 +29,7 @@ pub(crate) struct Sources(Vec<SourceText>);
 impl Sources {
     /// Adds a text and returns its number.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> u32 {
-        self.0.push(SourceText {
-            name: name.into(),
-            text: text.into(),
-        });
+        self.0.push(SourceText { name: name.into(), text: text.into() });
         u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
     }
 

@@ -23,6 +23,8 @@ enum Global<'a> {
 /// Variables known to the whole manifest, by name.
 pub(crate) struct Globals {
     values: HashMap<String, Option<Json>>,
+    /// Where the written ones stand.
+    spans: HashMap<String, Span>,
 }
 
 /// Variables that a stage sees: its own (its arm, its point of the matrix), then the global ones.
@@ -40,14 +42,13 @@ impl Globals {
         written: impl IntoIterator<Item = (&'a str, &'a Node)>,
         problems: &mut Problems,
     ) -> Self {
-        let mut state: HashMap<&str, Global<'a>> = builtin
-            .into_iter()
-            .map(|(name, value)| (name, Global::Known(Some(value))))
-            .collect();
+        let mut state: HashMap<&str, Global<'a>> =
+            builtin.into_iter().map(|(name, value)| (name, Global::Known(Some(value)))).collect();
         let written: Vec<_> = written.into_iter().collect();
         for (name, node) in &written {
             state.insert(name, Global::Written(node));
         }
+        let spans = written.iter().map(|(name, node)| ((*name).to_owned(), node.span)).collect();
         for (name, _) in written {
             evaluate(name, &mut state, &mut Vec::new(), problems);
         }
@@ -58,7 +59,12 @@ impl Globals {
                 _ => (name.to_owned(), None),
             })
             .collect();
-        Self { values }
+        Self { values, spans }
+    }
+
+    /// Where a variable's value is written, if it is.
+    pub fn span(&self, name: &str) -> Option<Span> {
+        self.spans.get(name).copied()
     }
 
     /// The value of a variable, unless it is unknown or wrong.
@@ -197,10 +203,7 @@ fn substitute(node: &Node, lookup: &mut Lookup<'_>, problems: &mut Problems) -> 
         Value::Bool(flag) => Json::Bool(*flag),
         Value::Array(items) => {
             // Every item is looked at, so that every mistake is found.
-            let values: Vec<_> = items
-                .iter()
-                .map(|item| substitute(item, lookup, problems))
-                .collect();
+            let values: Vec<_> = items.iter().map(|item| substitute(item, lookup, problems)).collect();
             Json::Array(values.into_iter().collect::<Option<_>>()?)
         }
         Value::Table(table) => {
@@ -216,12 +219,7 @@ fn substitute(node: &Node, lookup: &mut Lookup<'_>, problems: &mut Problems) -> 
     })
 }
 
-fn substitute_text(
-    text: &str,
-    span: Span,
-    lookup: &mut Lookup<'_>,
-    problems: &mut Problems,
-) -> Option<Json> {
+fn substitute_text(text: &str, span: Span, lookup: &mut Lookup<'_>, problems: &mut Problems) -> Option<Json> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -233,12 +231,8 @@ fn substitute_text(
         }
         let Some(length) = rest[at..].find('}') else {
             problems.push(
-                Problem::new(
-                    "bad-variable",
-                    "`${` without `}`",
-                    "close it, or write `$${` for a plain `${`",
-                )
-                .at(span, "not closed"),
+                Problem::new("bad-variable", "`${` without `}`", "close it, or write `$${` for a plain `${`")
+                    .at(span, "not closed"),
             );
             return None;
         };
@@ -270,12 +264,7 @@ fn substitute_text(
 }
 
 /// `claims.base.math500`: the variable `claims`, then keys below it.
-fn descend(
-    path: &str,
-    span: Span,
-    lookup: &mut Lookup<'_>,
-    problems: &mut Problems,
-) -> Option<Json> {
+fn descend(path: &str, span: Span, lookup: &mut Lookup<'_>, problems: &mut Problems) -> Option<Json> {
     let mut keys = path.split('.');
     let mut value = lookup(keys.next().unwrap_or_default(), span, problems)?;
     for key in keys {

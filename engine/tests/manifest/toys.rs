@@ -174,11 +174,7 @@ impl Stage for Note {
 
 /// All toy kinds.
 pub fn registry() -> Registry {
-    Registry::new()
-        .with::<Data>()
-        .with::<Train>()
-        .with::<Table>()
-        .with::<Note>()
+    Registry::new().with::<Data>().with::<Train>().with::<Table>().with::<Note>()
 }
 
 /// A folder with files.

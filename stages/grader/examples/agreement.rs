@@ -86,12 +86,13 @@ fn extract(row: &Value, report: &mut Report) {
     report.add("extracted", kind, found.answer == want, || {
         format!("{want}\t{}", found.answer)
     });
-    let got = grader::qwen_prediction(&found.answer, text, gold, data_name);
+    let parsed = parse_ground_truth(gold, data_name);
+    let got = grader::qwen_prediction(&found.answer, text, &parsed, data_name);
     let want = field(row, "pred");
     report.add("pred", kind, got == want, || {
         format!("{want}\t{got}\t{gold}")
     });
-    let got = parse_ground_truth(gold, data_name);
+    let got = parsed;
     let want = field(row, "gold_parsed");
     report.add("gold_parsed", kind, got == want, || {
         format!("{want}\t{got}\t{gold}")

@@ -211,7 +211,7 @@ fn trimmed(text: &str, start: usize, end: usize, method: Method) -> (usize, usiz
 }
 
 /// The last match of `-?\d*\.?\d+` once commas are taken out, as a span of the text with commas.
-fn last_number(text: &str) -> Option<(usize, usize)> {
+pub(crate) fn last_number(text: &str) -> Option<(usize, usize)> {
     let mut chars = text.char_indices().filter(|&(_, c)| c != ',').peekable();
     let mut last = None;
     let mut minus = None;

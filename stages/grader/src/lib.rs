@@ -79,8 +79,9 @@ pub fn grade_answer(pred: &str, gold: &str, data_name: &str) -> Verdict {
 }
 
 fn verdict(found: Extraction, text: &str, gold: &str, data_name: &str) -> Verdict {
-    let pred = qwen_prediction(&found.answer, text, gold, data_name);
-    let qwen = math_equal(&pred, &parse_ground_truth(gold, data_name));
+    let parsed = parse_ground_truth(gold, data_name);
+    let pred = qwen_prediction(&found.answer, text, &parsed, data_name);
+    let qwen = math_equal(&pred, &parsed);
     let gold = final_answer(gold);
     let strict = strict::equal(&found.raw, &gold);
     Verdict {
@@ -97,12 +98,11 @@ fn verdict(found: Extraction, text: &str, gold: &str, data_name: &str) -> Verdic
 }
 
 /// The prediction that Qwen's harness compares: stripped once more, then cleaned where the gold
-/// answer is a choice.
+/// answer (as [`parse_ground_truth`] gives it) is a choice.
 pub fn qwen_prediction(answer: &str, text: &str, gold: &str, data_name: &str) -> String {
     let pred = strip_string(answer, extract::keeps_units(data_name));
-    let gold = parse_ground_truth(gold, data_name);
     let letter = |s: &str| matches!(s, "A" | "B" | "C" | "D" | "E");
-    if letter(&gold) && !letter(&pred) {
+    if letter(gold) && !letter(&pred) {
         choice::choice_answer_clean(text)
     } else if gold.chars().all(|c| ('A'..='E').contains(&c)) && !letter(&pred) {
         choice::keep_choice_letters(&pred)

@@ -232,32 +232,20 @@ impl ModelConfig {
                 _ => Err(ConfigErrorKind::Json("found another JSON value".into())),
             }
         };
-        read().map_err(|kind| ConfigError {
-            file: file.to_path_buf(),
-            kind,
-        })
+        read().map_err(|kind| ConfigError { file: file.to_path_buf(), kind })
     }
 
     /// Reads the content of a `config.json`; `file` is named in errors.
     pub fn from_json(json: Map<String, Value>, file: &Path) -> Result<Self, ConfigError> {
-        parse::parse(json).map_err(|kind| ConfigError {
-            file: file.to_path_buf(),
-            kind,
-        })
+        parse::parse(json).map_err(|kind| ConfigError { file: file.to_path_buf(), kind })
     }
 
     /// Names and shapes of the tensors that a checkpoint of this model holds, in the order
     /// of the forward pass. Matrices are `[out, in]`, as `torch.nn.Linear` stores them.
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
         let (hidden, inner) = (self.hidden_size, self.intermediate_size);
-        let (q, kv) = (
-            self.num_heads * self.head_dim,
-            self.num_kv_heads * self.head_dim,
-        );
-        let mut list = vec![(
-            "model.embed_tokens.weight".to_string(),
-            vec![self.vocab_size, hidden],
-        )];
+        let (q, kv) = (self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim);
+        let mut list = vec![("model.embed_tokens.weight".to_string(), vec![self.vocab_size, hidden])];
         for layer in 0..self.num_layers {
             let mut linear = |name: &str, out: usize, input: usize, bias: bool| {
                 let prefix = format!("model.layers.{layer}.{name}");

@@ -96,7 +96,8 @@ pub(super) fn close(a: f64, b: f64) -> bool {
     if a == b {
         return true;
     }
-    a.is_finite() && b.is_finite() && (a - b).abs() <= 1e-4 * a.abs().max(b.abs())
+    let difference = (b - a).abs();
+    a.is_finite() && b.is_finite() && (difference <= 1e-4 * a.abs() || difference <= 1e-4 * b.abs())
 }
 
 /// A number, its commas dropped; a percentage is a hundredth.

@@ -2,46 +2,111 @@
 
 use super::{pystr, units, words};
 
+/// The ASCII characters of a text and those that follow a backslash, as sets: most rules are
+/// skipped because a character of theirs is missing.
+#[derive(Clone, Copy)]
+struct Chars {
+    all: u128,
+    commands: u128,
+}
+
+impl Chars {
+    fn of(s: &str) -> Self {
+        let (mut all, mut commands, mut before) = (0u128, 0u128, b' ');
+        for b in s.bytes() {
+            let bit = if b < 128 { 1 << b } else { 0 };
+            all |= bit;
+            if before == b'\\' {
+                commands |= bit;
+            }
+            before = b;
+        }
+        // What follows a doubled backslash may change when one of them goes.
+        if commands >> b'\\' & 1 == 1 {
+            commands = u128::MAX;
+        }
+        Chars { all, commands }
+    }
+
+    fn has(self, b: u8) -> bool {
+        self.all >> b & 1 == 1
+    }
+
+    /// Whether the text may hold `pattern`, judged by how it starts.
+    fn may_hold(self, pattern: &str) -> bool {
+        match *pattern.as_bytes() {
+            [b'\\', b, ..] => self.commands >> b & 1 == 1,
+            [b, ..] => self.has(b),
+            [] => false,
+        }
+    }
+
+    /// `s = s.replace(from, to)`, without a copy where nothing changes.
+    fn replace(self, s: &mut String, from: &str, to: &str) {
+        if self.may_hold(from) && s.contains(from) {
+            *s = s.replace(from, to);
+        }
+    }
+}
+
 /// Normalises an answer; `keep_units` leaves unit words in place.
 pub fn strip_string(answer: &str, keep_units: bool) -> String {
-    let mut s = pystr::strip(answer).replace('\n', "");
+    let trimmed = pystr::strip(answer);
+    let mut s = if trimmed.contains('\n') {
+        trimmed.replace('\n', "")
+    } else {
+        trimmed.to_string()
+    };
     s.truncate(s.trim_end_matches('.').len());
-    let latex = s.contains('\\') || s.contains("matrix") || s.contains("frac");
-    if latex {
-        canonical_commands(&mut s);
+    if s.bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b','))
+    {
+        return words::word_to_num(&s).unwrap_or(s);
     }
+    canonical_commands(&mut s);
     drop_trailing_text(&mut s);
     if !keep_units {
         units::drop_units(&mut s);
     }
+    let chars = Chars::of(&s);
     for gone in ["^{\\circ}", "^\\circ", "\\$", "$", "\\(", "\\)"] {
-        replace(&mut s, gone, "");
+        chars.replace(&mut s, gone, "");
     }
     if let Some(number) = words::word_to_num(&s) {
         s = number;
     }
-    unwrap_text(&mut s);
-    if s.contains(['x', 'y', 'z']) {
+    cut_groups(&mut s, "\\text{", true);
+    if chars.has(b'=') || chars.has(b'\\') {
         for gone in [
             "x=", "y=", "z=", "x\\in", "y\\in", "z\\in", "x\\to", "y\\to", "z\\to",
         ] {
-            replace(&mut s, gone, "");
+            chars.replace(&mut s, gone, "");
         }
     }
-    replace(&mut s, "\\emptyset", "{}");
-    replace(&mut s, "(-\\infty,\\infty)", "\\mathbb{R}");
-    replace(&mut s, "\\%", "");
-    replace(&mut s, "%", "");
-    replace(&mut s, " .", " 0.");
-    replace(&mut s, "{.", "{0.");
-    replace(&mut s, "infinity", "\\infty");
-    if !s.contains("\\infty") {
-        replace(&mut s, "inf", "\\infty");
+    chars.replace(&mut s, "\\emptyset", "{}");
+    if chars.has(b'\\') {
+        chars.replace(&mut s, "(-\\infty,\\infty)", "\\mathbb{R}");
     }
-    replace(&mut s, "and", "");
-    replace(&mut s, "\\mathbf", "");
-    drop_mbox(&mut s);
-    if s.contains('j') && !s.contains('i') {
+    if chars.has(b'%') {
+        chars.replace(&mut s, "\\%", "");
+        chars.replace(&mut s, "%", "");
+    }
+    if s.contains('.') {
+        chars.replace(&mut s, " .", " 0.");
+        chars.replace(&mut s, "{.", "{0.");
+    }
+    if chars.has(b'i') && chars.has(b'f') {
+        chars.replace(&mut s, "infinity", "\\infty");
+        if !s.contains("\\infty") {
+            chars.replace(&mut s, "inf", "\\infty");
+        }
+    }
+    if chars.has(b'd') {
+        chars.replace(&mut s, "and", "");
+    }
+    chars.replace(&mut s, "\\mathbf", "");
+    cut_groups(&mut s, "\\mbox{", false);
+    if chars.has(b'j') && s.contains('j') && !s.contains('i') {
         s = s.replace('j', "i");
     }
     drop_zero_fractions(&mut s);
@@ -54,8 +119,12 @@ pub fn strip_string(answer: &str, keep_units: bool) -> String {
     if let Some(rhs) = short_equation(&s) {
         s = rhs.to_string();
     }
-    brace_sqrt(&mut s);
-    replace(&mut s, " ", "");
+    if chars.may_hold("\\sqrt") {
+        brace_sqrt(&mut s);
+    }
+    if chars.has(b' ') {
+        s.retain(|c| c != ' ');
+    }
     if s.contains("\\frac") {
         s = brace_fractions(s);
     }
@@ -64,16 +133,21 @@ pub fn strip_string(answer: &str, keep_units: bool) -> String {
 
 /// One spelling for each command; drops `\left` and `\right`.
 fn canonical_commands(s: &mut String) {
-    replace(s, "\\!", "");
-    array_to_pmatrix(s);
-    replace(s, "bmatrix", "pmatrix");
-    replace(s, "tfrac", "frac");
-    replace(s, "dfrac", "frac");
+    let chars = Chars::of(s);
+    chars.replace(s, "\\!", "");
+    if chars.has(b'y') {
+        array_to_pmatrix(s);
+    }
+    if chars.has(b'x') {
+        chars.replace(s, "bmatrix", "pmatrix");
+    }
+    chars.replace(s, "tfrac", "frac");
+    chars.replace(s, "dfrac", "frac");
     for (long, short) in [("\\neq", "\\ne"), ("\\leq", "\\le"), ("\\geq", "\\ge")] {
-        replace(s, long, short);
+        chars.replace(s, long, short);
     }
     for (from, to) in [("\\left", ""), ("\\right", ""), ("\\{", "{"), ("\\}", "}")] {
-        replace(s, from, to);
+        chars.replace(s, from, to);
     }
 }
 
@@ -86,13 +160,6 @@ fn drop_trailing_text(s: &mut String) {
     let rest = pystr::strip(&s[..cut.unwrap_or(s.len())]);
     if !rest.is_empty() && rest.len() != s.len() {
         *s = rest.to_string();
-    }
-}
-
-/// `s = s.replace(from, to)`, without a copy where nothing changes.
-fn replace(s: &mut String, from: &str, to: &str) {
-    if s.contains(from) {
-        *s = s.replace(from, to);
     }
 }
 
@@ -116,16 +183,7 @@ fn array_to_pmatrix(s: &mut String) {
     *s = out.replace("\\end{array}", "\\end{pmatrix}");
 }
 
-/// `\text{…}` becomes its content, up to the next closing brace.
-fn unwrap_text(s: &mut String) {
-    cut_groups(s, "\\text{", true);
-}
-
-/// Deletes `\mbox{…}`, up to the next closing brace.
-fn drop_mbox(s: &mut String) {
-    cut_groups(s, "\\mbox{", false);
-}
-
+/// Each group that `open` begins, up to the next closing brace, becomes its content or goes.
 fn cut_groups(s: &mut String, open: &str, keep: bool) {
     if !s.contains(open) {
         return;

@@ -152,6 +152,8 @@ struct Unit {
 
 struct Table {
     units: Vec<Unit>,
+    /// Lengths (as bits) of the keys that start with each ASCII letter.
+    lengths: [u32; 128],
     /// Keys with the units they may start, sorted by key.
     by_key: Vec<(String, Vec<usize>)>,
 }
@@ -183,7 +185,17 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
             (k, ids)
         })
         .collect();
-    Table { units, by_key }
+    let mut lengths = [0; 128];
+    for key in units.iter().map(|u| u.key.as_bytes()) {
+        if let Some(&b) = key.first().filter(|b| b.is_ascii()) {
+            lengths[usize::from(b)] |= 1 << key.len().min(31);
+        }
+    }
+    Table {
+        units,
+        lengths,
+        by_key,
+    }
 });
 
 /// Deletes units that stand between non-word characters, in two passes over the list, unless
@@ -191,7 +203,12 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 pub fn drop_units(text: &mut String) {
     let table = &*TABLE;
     let mut wanted: Vec<usize> = Vec::new();
-    for word in text.split(|c| !pystr::is_word(c)).filter(|w| !w.is_empty()) {
+    let known = |word: &&str| match word.as_bytes().first() {
+        None => false,
+        Some(&b) if b.is_ascii() => table.lengths[usize::from(b)] >> word.len().min(31) & 1 == 1,
+        Some(_) => true,
+    };
+    for word in text.split(|c| !pystr::is_word(c)).filter(known) {
         // "a .s" and its like end in a wildcard and a letter, so the first word decides.
         if let Ok(i) = table.by_key.binary_search_by(|(k, _)| k.as_str().cmp(word)) {
             wanted.extend(&table.by_key[i].1);

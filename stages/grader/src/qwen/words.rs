@@ -57,6 +57,13 @@ pub fn word_to_num(text: &str) -> Option<String> {
     if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
         return None;
     }
+    // A single look at the words first: hardly any answer names a number.
+    let parts = || text.split(|c: char| c == '-' || pystr::is_space(c));
+    if !parts().any(|w| (3..=9).contains(&w.len()) && word(&w.to_ascii_lowercase()).is_some())
+        && text.is_ascii()
+    {
+        return None;
+    }
     let lower = text.replace('-', " ").to_lowercase();
     let words: Vec<Word> = lower.split(pystr::is_space).filter_map(word).collect();
     if words.is_empty() {

@@ -80,12 +80,10 @@ pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
         }
         Some((rows, heads)) => {
             let row_bytes = tensor.bytes.len() / rows;
-            out.par_chunks_mut((row_bytes / size * values).max(1))
-                .enumerate()
-                .for_each(|(row, out)| {
-                    let from = interleaved_row(row, rows, heads) * row_bytes;
-                    decode(tensor.format, &tensor.bytes[from..][..row_bytes], out);
-                });
+            out.par_chunks_mut((row_bytes / size * values).max(1)).enumerate().for_each(|(row, out)| {
+                let from = interleaved_row(row, rows, heads) * row_bytes;
+                decode(tensor.format, &tensor.bytes[from..][..row_bytes], out);
+            });
         }
     }
     out
@@ -93,19 +91,14 @@ pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
 
 /// The same values as little-endian bytes of the format's own float type.
 pub(super) fn to_bytes(tensor: Stored<'_>) -> Vec<u8> {
-    fn bytes<T: Float, const N: usize>(
-        tensor: Stored<'_>,
-        le: impl Fn(T) -> [u8; N] + Sync,
-    ) -> Vec<u8> {
+    fn bytes<T: Float, const N: usize>(tensor: Stored<'_>, le: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {
         let values = to_vec::<T>(tensor);
         let mut out = vec![0; values.len() * N];
-        out.par_chunks_mut(TASK * N)
-            .zip(values.par_chunks(TASK))
-            .for_each(|(out, values)| {
-                for (out, value) in out.as_chunks_mut::<N>().0.iter_mut().zip(values) {
-                    *out = le(*value);
-                }
-            });
+        out.par_chunks_mut(TASK * N).zip(values.par_chunks(TASK)).for_each(|(out, values)| {
+            for (out, value) in out.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+                *out = le(*value);
+            }
+        });
         out
     }
     match tensor.format {

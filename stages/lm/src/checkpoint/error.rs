@@ -68,24 +68,14 @@ pub enum CheckpointError {
 
 impl CheckpointError {
     pub(super) fn io(path: &Path, source: std::io::Error) -> Self {
-        CheckpointError::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        CheckpointError::Io { path: path.to_path_buf(), source }
     }
 
     pub(super) fn header(file: &Path, detail: impl Into<String>) -> Self {
-        CheckpointError::Header {
-            file: file.to_path_buf(),
-            detail: detail.into(),
-        }
+        CheckpointError::Header { file: file.to_path_buf(), detail: detail.into() }
     }
 
     pub(super) fn tensor(file: &Path, tensor: &str, detail: impl Into<String>) -> Self {
-        CheckpointError::Tensor {
-            file: file.to_path_buf(),
-            tensor: tensor.into(),
-            detail: detail.into(),
-        }
+        CheckpointError::Tensor { file: file.to_path_buf(), tensor: tensor.into(), detail: detail.into() }
     }
 }

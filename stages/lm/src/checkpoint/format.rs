@@ -124,12 +124,7 @@ fn blocks<const BYTES: usize, const VALUES: usize>(
     out: &mut [f32],
     decode: impl Fn(&[u8; BYTES], &mut [f32; VALUES]),
 ) {
-    for (bytes, out) in bytes
-        .as_chunks::<BYTES>()
-        .0
-        .iter()
-        .zip(out.as_chunks_mut::<VALUES>().0)
-    {
+    for (bytes, out) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<VALUES>().0) {
         decode(bytes, out);
     }
 }
@@ -193,10 +188,7 @@ fn scales_and_minima(s: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         (s[j] & 63, s[j + 4] & 63)
     } else {
-        (
-            s[j + 4] & 0xf | (s[j - 4] >> 6) << 4,
-            s[j + 4] >> 4 | (s[j] >> 6) << 4,
-        )
+        (s[j + 4] & 0xf | (s[j - 4] >> 6) << 4, s[j + 4] >> 4 | (s[j] >> 6) << 4)
     }
 }
 
@@ -220,11 +212,7 @@ fn q5_k(b: &[u8; 176], out: &mut [f32; QK_K]) {
         let (scale, minimum) = scales_and_minima(scales, j);
         let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
         let shift = 4 * (j % 2);
-        for ((out, q), h) in out[32 * j..][..32]
-            .iter_mut()
-            .zip(&qs[32 * (j / 2)..])
-            .zip(high)
-        {
+        for ((out, q), h) in out[32 * j..][..32].iter_mut().zip(&qs[32 * (j / 2)..]).zip(high) {
             *out = scale * f32::from(q >> shift & 0xf | (h >> j & 1) << 4) - minimum;
         }
     }

@@ -98,27 +98,18 @@ pub(super) struct Entry {
 }
 
 /// Parses and checks the metadata and the tensor list of a whole file in memory (or mapped).
-pub(super) fn read_header(
-    file: &Path,
-    bytes: &[u8],
-) -> Result<(Metadata, Vec<Entry>), CheckpointError> {
+pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<(Metadata, Vec<Entry>), CheckpointError> {
     let mut reader = Reader { bytes, at: 0 };
     let (values, tensors) =
         read_lists(&mut reader).map_err(|detail| CheckpointError::header(file, detail))?;
-    let metadata = Metadata {
-        file: file.to_path_buf(),
-        values,
-    };
+    let metadata = Metadata { file: file.to_path_buf(), values };
 
     let alignment = match metadata.get("general.alignment") {
         None => 32,
         Some(_) => metadata.integer("general.alignment").unwrap_or(0) as usize,
     };
     if !alignment.is_power_of_two() {
-        return Err(CheckpointError::header(
-            file,
-            "`general.alignment` is no power of two",
-        ));
+        return Err(CheckpointError::header(file, "`general.alignment` is no power of two"));
     }
     let start = reader.at.checked_next_multiple_of(alignment);
     let mut entries = Vec::with_capacity(tensors.len());
@@ -136,9 +127,7 @@ pub(super) fn read_header(
         let (values, size) = format.block();
         let row = raw.shape.last().copied().unwrap_or(1);
         if row % values != 0 {
-            return Err(wrong(format!(
-                "has rows of {row} values, no multiple of the block size {values}"
-            )));
+            return Err(wrong(format!("has rows of {row} values, no multiple of the block size {values}")));
         }
         let length = raw
             .shape
@@ -151,12 +140,7 @@ pub(super) fn read_header(
         })();
         match range {
             Some(range) if range.end <= bytes.len() && raw.offset % alignment as u64 == 0 => {
-                entries.push(Entry {
-                    name: raw.name,
-                    shape: raw.shape,
-                    format,
-                    range,
-                });
+                entries.push(Entry { name: raw.name, shape: raw.shape, format, range });
             }
             _ => {
                 return Err(wrong(format!(
@@ -207,9 +191,7 @@ fn read_lists(reader: &mut Reader<'_>) -> Result<Lists, String> {
     for _ in 0..value_count {
         let key = reader.text()?;
         let kind = reader.u32()?;
-        let value = reader
-            .value(kind)
-            .map_err(|e| format!("metadata `{key}`: {e}"))?;
+        let value = reader.value(kind).map_err(|e| format!("metadata `{key}`: {e}"))?;
         values.insert(key, value);
     }
     let mut tensors = Vec::new();
@@ -221,17 +203,11 @@ fn read_lists(reader: &mut Reader<'_>) -> Result<Lists, String> {
         }
         let mut shape = Vec::new();
         for _ in 0..dimensions {
-            let dim = usize::try_from(reader.u64()?)
-                .map_err(|_| format!("tensor `{name}` is too large"))?;
+            let dim = usize::try_from(reader.u64()?).map_err(|_| format!("tensor `{name}` is too large"))?;
             shape.push(dim);
         }
         shape.reverse();
-        tensors.push(RawTensor {
-            name,
-            shape,
-            kind: reader.u32()?,
-            offset: reader.u64()?,
-        });
+        tensors.push(RawTensor { name, shape, kind: reader.u32()?, offset: reader.u64()? });
     }
     Ok((values, tensors))
 }
@@ -245,10 +221,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
         let rest = &self.bytes[self.at..];
-        match usize::try_from(length)
-            .ok()
-            .and_then(|length| rest.get(..length))
-        {
+        match usize::try_from(length).ok().and_then(|length| rest.get(..length)) {
             Some(taken) => {
                 self.at += taken.len();
                 Ok(taken)

@@ -64,26 +64,18 @@ pub(super) fn config(
     bytes: &[u8],
 ) -> Result<ModelConfig, CheckpointError> {
     let file = metadata.file.as_path();
-    let missing =
-        |key: &str| CheckpointError::header(file, format!("metadata has no usable `{key}`"));
-    let arch = metadata
-        .text("general.architecture")
-        .ok_or_else(|| missing("general.architecture"))?;
+    let missing = |key: &str| CheckpointError::header(file, format!("metadata has no usable `{key}`"));
+    let arch = metadata.text("general.architecture").ok_or_else(|| missing("general.architecture"))?;
     let class = match arch {
         "llama" => "LlamaForCausalLM",
         "qwen2" => "Qwen2ForCausalLM",
         other => {
-            let detail =
-                format!("architecture \"{other}\" is not supported; supported are llama and qwen2");
+            let detail = format!("architecture \"{other}\" is not supported; supported are llama and qwen2");
             return Err(CheckpointError::header(file, detail));
         }
     };
     let key = |name: &str| format!("{arch}.{name}");
-    let integer = |name: &str| {
-        metadata
-            .integer(&key(name))
-            .ok_or_else(|| missing(&key(name)))
-    };
+    let integer = |name: &str| metadata.integer(&key(name)).ok_or_else(|| missing(&key(name)));
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
     let embedding = entries
         .iter()
@@ -102,19 +94,9 @@ pub(super) fn config(
     set("intermediate_size", json!(integer("feed_forward_length")?));
     set("num_hidden_layers", json!(integer("block_count")?));
     set("num_attention_heads", json!(heads));
-    set(
-        "num_key_value_heads",
-        json!(
-            metadata
-                .integer(&key("attention.head_count_kv"))
-                .unwrap_or(heads)
-        ),
-    );
+    set("num_key_value_heads", json!(metadata.integer(&key("attention.head_count_kv")).unwrap_or(heads)));
     if let Some(width) = metadata.integer(&key("attention.key_length")) {
-        if metadata
-            .integer(&key("attention.value_length"))
-            .is_some_and(|v| v != width)
-        {
+        if metadata.integer(&key("attention.value_length")).is_some_and(|v| v != width) {
             return Err(CheckpointError::header(
                 file,
                 "keys and values of different widths are not supported",
@@ -122,10 +104,7 @@ pub(super) fn config(
         }
         set("head_dim", json!(width));
     }
-    set(
-        "rms_norm_eps",
-        json!(metadata.number(&key("attention.layer_norm_rms_epsilon"))),
-    );
+    set("rms_norm_eps", json!(metadata.number(&key("attention.layer_norm_rms_epsilon"))));
     set("max_position_embeddings", json!(integer("context_length")?));
     set("tie_word_embeddings", json!(!has("output.weight")));
     set("hidden_act", json!("silu"));
@@ -140,15 +119,8 @@ pub(super) fn config(
         set("num_experts", json!(experts));
     }
     set("rope_parameters", rope(metadata, &key, entries, bytes)?);
-    for (ours, theirs) in [
-        ("bos_token_id", "bos"),
-        ("eos_token_id", "eos"),
-        ("pad_token_id", "padding"),
-    ] {
-        set(
-            ours,
-            json!(metadata.integer(&format!("tokenizer.ggml.{theirs}_token_id"))),
-        );
+    for (ours, theirs) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
+        set(ours, json!(metadata.integer(&format!("tokenizer.ggml.{theirs}_token_id"))));
     }
     set("dtype", json!("float32"));
     Ok(ModelConfig::from_json(map, file)?)
@@ -161,15 +133,10 @@ fn rope(
     bytes: &[u8],
 ) -> Result<Value, CheckpointError> {
     let theta = metadata.number(&key("rope.freq_base"));
-    if let Some(factors) = entries
-        .iter()
-        .find(|entry| entry.name == "rope_freqs.weight")
-    {
+    if let Some(factors) = entries.iter().find(|entry| entry.name == "rope_freqs.weight") {
         return llama3_rope(metadata, theta, factors, bytes);
     }
-    let factor = metadata
-        .number(&key("rope.scaling.factor"))
-        .or(metadata.number(&key("rope.scale_linear")));
+    let factor = metadata.number(&key("rope.scaling.factor")).or(metadata.number(&key("rope.scale_linear")));
     Ok(match metadata.text(&key("rope.scaling.type")) {
         Some("none") => json!({"rope_type": "default", "rope_theta": theta}),
         None if factor.is_none_or(|f| f == 1.0) => {
@@ -192,11 +159,7 @@ fn llama3_rope(
     entry: &Entry,
     bytes: &[u8],
 ) -> Result<Value, CheckpointError> {
-    let stored = Stored {
-        bytes: &bytes[entry.range.clone()],
-        format: entry.format,
-        interleaved: None,
-    };
+    let stored = Stored { bytes: &bytes[entry.range.clone()], format: entry.format, interleaved: None };
     let factors = convert::to_vec::<f32>(stored);
     let factor = factors.iter().fold(1.0f64, |max, f| max.max(f64::from(*f)));
     let base = theta.unwrap_or(f64::NAN);
@@ -229,10 +192,7 @@ pub(super) fn find_in_folder(folder: &Path) -> Result<Option<PathBuf>, Checkpoin
     let entries = std::fs::read_dir(folder).map_err(|e| CheckpointError::io(folder, e))?;
     let mut found: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
-        })
+        .filter(|path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")))
         .collect();
     found.sort();
     match found.len() {

@@ -88,9 +88,7 @@ impl Checkpoint {
             let mut file = File::open(path).map_err(|e| CheckpointError::io(path, e))?;
             return match file.read_exact(&mut magic) {
                 Ok(()) if magic == *b"GGUF" => Self::open_gguf(path),
-                _ => Err(nothing(
-                    "is no GGUF file; for safetensors name the folder that holds config.json",
-                )),
+                _ => Err(nothing("is no GGUF file; for safetensors name the folder that holds config.json")),
             };
         }
         let index = path.join("model.safetensors.index.json");
@@ -148,13 +146,7 @@ impl Checkpoint {
                 return Err(CheckpointError::tensor(&path.join(&file), &name, detail));
             }
         }
-        Ok(Checkpoint {
-            path: path.to_path_buf(),
-            config,
-            shards,
-            tensors,
-            gguf: None,
-        })
+        Ok(Checkpoint { path: path.to_path_buf(), config, shards, tensors, gguf: None })
     }
 
     fn open_gguf(path: &Path) -> Result<Self, CheckpointError> {
@@ -163,39 +155,24 @@ impl Checkpoint {
         let config = gguf_model::config(&metadata, &entries, &shard.map)?;
         let mut tensors = BTreeMap::new();
         // The factors of llama 3's rotary scaling have become part of the configuration.
-        for entry in entries
-            .into_iter()
-            .filter(|entry| entry.name != "rope_freqs.weight")
-        {
+        for entry in entries.into_iter().filter(|entry| entry.name != "rope_freqs.weight") {
             // A tensor of no known place keeps its name and is reported by `check_complete`.
             let name = gguf_model::tensor_name(&entry.name).unwrap_or_else(|| entry.name.clone());
             let rows = entry.shape.first().copied().unwrap_or(0);
-            let interleaved =
-                gguf_model::interleaved_heads(&config, &name).map(|heads| (rows, heads));
+            let interleaved = gguf_model::interleaved_heads(&config, &name).map(|heads| (rows, heads));
             let quantised_vector = entry.shape.len() < 2 && entry.format.block().0 > 1;
-            if interleaved.is_some_and(|(rows, heads)| {
-                rows == 0 || quantised_vector || !rows.is_multiple_of(2 * heads)
-            }) {
+            if interleaved
+                .is_some_and(|(rows, heads)| rows == 0 || quantised_vector || !rows.is_multiple_of(2 * heads))
+            {
                 let detail = format!("of shape {:?} does not divide into its heads", entry.shape);
                 return Err(CheckpointError::tensor(path, &entry.name, detail));
             }
-            let place = Place {
-                shard: 0,
-                shape: entry.shape,
-                format: entry.format,
-                range: entry.range,
-                interleaved,
-            };
+            let place =
+                Place { shard: 0, shape: entry.shape, format: entry.format, range: entry.range, interleaved };
             tensors.insert(name, place);
         }
         let path = path.to_path_buf();
-        Ok(Checkpoint {
-            path,
-            config,
-            shards: vec![shard],
-            tensors,
-            gguf: Some(metadata),
-        })
+        Ok(Checkpoint { path, config, shards: vec![shard], tensors, gguf: Some(metadata) })
     }
 
     /// The model's hyper-parameters.
@@ -220,9 +197,7 @@ impl Checkpoint {
 
     /// Shape of a tensor and the number format that [`Checkpoint::tensor`] gives it in.
     pub fn info(&self, name: &str) -> Option<(&[usize], FloatType)> {
-        self.tensors
-            .get(name)
-            .map(|place| (place.shape.as_slice(), place.format.float()))
+        self.tensors.get(name).map(|place| (place.shape.as_slice(), place.format.float()))
     }
 
     /// The values of a tensor: as they are stored, or f32 where they are quantised.
@@ -237,11 +212,7 @@ impl Checkpoint {
         } else {
             Cow::Owned(convert::to_bytes(stored))
         };
-        Ok(TensorView {
-            dtype: float,
-            shape: place.shape.clone(),
-            bytes,
-        })
+        Ok(TensorView { dtype: float, shape: place.shape.clone(), bytes })
     }
 
     /// Loads a tensor onto a device in the asked number format (F32, F16 or BF16).
@@ -265,11 +236,7 @@ impl Checkpoint {
             DType::BF16 => TensorData::new(convert::to_vec::<bf16>(stored), expected),
             other => {
                 let detail = format!("cannot be loaded as {other:?}; use F32, F16 or BF16");
-                return Err(CheckpointError::tensor(
-                    &self.shards[place.shard].path,
-                    name,
-                    detail,
-                ));
+                return Err(CheckpointError::tensor(&self.shards[place.shard].path, name, detail));
             }
         };
         Ok(Tensor::from_data(data, (device, dtype)))
@@ -293,18 +260,11 @@ impl Checkpoint {
         if !missing.is_empty() {
             let count = missing.len();
             missing.truncate(8);
-            return Err(CheckpointError::Missing {
-                path: self.path.clone(),
-                count,
-                tensors: missing,
-            });
+            return Err(CheckpointError::Missing { path: self.path.clone(), count, tensors: missing });
         }
         let known: HashSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
-        let mut extra: Vec<String> = self
-            .names()
-            .filter(|name| !known.contains(name))
-            .map(str::to_string)
-            .collect();
+        let mut extra: Vec<String> =
+            self.names().filter(|name| !known.contains(name)).map(str::to_string).collect();
         if self.config.tie_word_embeddings && extra.iter().any(|name| name == "lm_head.weight") {
             self.check_tied_head()?;
             extra.retain(|name| name != "lm_head.weight");
@@ -312,11 +272,7 @@ impl Checkpoint {
         if !extra.is_empty() {
             let count = extra.len();
             extra.truncate(8);
-            return Err(CheckpointError::Extra {
-                path: self.path.clone(),
-                count,
-                tensors: extra,
-            });
+            return Err(CheckpointError::Extra { path: self.path.clone(), count, tensors: extra });
         }
         Ok(())
     }
@@ -345,13 +301,11 @@ impl Checkpoint {
     }
 
     fn place(&self, name: &str) -> Result<&Place, CheckpointError> {
-        self.tensors
-            .get(name)
-            .ok_or_else(|| CheckpointError::Missing {
-                path: self.path.clone(),
-                count: 1,
-                tensors: vec![name.to_string()],
-            })
+        self.tensors.get(name).ok_or_else(|| CheckpointError::Missing {
+            path: self.path.clone(),
+            count: 1,
+            tensors: vec![name.to_string()],
+        })
     }
 
     fn wrong_shape(&self, name: &str, place: &Place, expected: &[usize]) -> CheckpointError {
@@ -374,8 +328,5 @@ fn map_file(path: &Path) -> Result<Shard, CheckpointError> {
     // SAFETY: the map is only read. As with every mapped file, another process that shortens
     // it while it is in use could end this one; checkpoints are not edited in place.
     let map = unsafe { Mmap::map(&file) }.map_err(|e| CheckpointError::io(path, e))?;
-    Ok(Shard {
-        path: path.to_path_buf(),
-        map,
-    })
+    Ok(Shard { path: path.to_path_buf(), map })
 }

@@ -62,16 +62,11 @@ struct Header {
 pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Vec<Entry>, CheckpointError> {
     let damaged = |detail: String| CheckpointError::header(file, detail);
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
-        return Err(damaged(format!(
-            "only {} bytes long; download it again",
-            bytes.len()
-        )));
+        return Err(damaged(format!("only {} bytes long; download it again", bytes.len())));
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER {
-        return Err(damaged(format!(
-            "claims a header of {length} bytes; this is no safetensors file"
-        )));
+        return Err(damaged(format!("claims a header of {length} bytes; this is no safetensors file")));
     }
     let length = length as usize;
     let Some(json) = rest.get(..length) else {
@@ -80,8 +75,7 @@ pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Vec<Entry>, Check
             rest.len()
         )));
     };
-    let header: Header =
-        serde_json::from_slice(json).map_err(|e| damaged(format!("header: {e}")))?;
+    let header: Header = serde_json::from_slice(json).map_err(|e| damaged(format!("header: {e}")))?;
 
     let start = 8 + length;
     let available = rest.len() - length;
@@ -107,16 +101,12 @@ pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Vec<Entry>, Check
             } else {
                 "leaves a hole before it"
             };
-            return Err(wrong(format!(
-                "{what} (starts at {begin}, expected {end_of_previous})"
-            )));
+            return Err(wrong(format!("{what} (starts at {begin}, expected {end_of_previous})")));
         }
         let bits = info
             .shape
             .iter()
-            .try_fold(info.dtype.bitsize(), |product, dim| {
-                product.checked_mul(*dim)
-            })
+            .try_fold(info.dtype.bitsize(), |product, dim| product.checked_mul(*dim))
             .ok_or_else(|| wrong(format!("has an impossible shape {:?}", info.shape)))?;
         if bits % 8 != 0 || bits / 8 != end - begin {
             return Err(wrong(format!(
@@ -128,12 +118,7 @@ pub(super) fn read_header(file: &Path, bytes: &[u8]) -> Result<Vec<Entry>, Check
             )));
         }
         end_of_previous = end;
-        entries.push(Entry {
-            name,
-            dtype: info.dtype,
-            shape: info.shape,
-            range: start + begin..start + end,
-        });
+        entries.push(Entry { name, dtype: info.dtype, shape: info.shape, range: start + begin..start + end });
     }
     if end_of_previous != available {
         return Err(damaged(format!(
@@ -157,9 +142,7 @@ pub(super) fn read_index(file: &Path) -> Result<HashMap<String, String>, Checkpo
     let index: Index =
         serde_json::from_str(&text).map_err(|e| CheckpointError::header(file, e.to_string()))?;
     for (tensor, shard) in &index.weight_map {
-        let plain = Path::new(shard)
-            .file_name()
-            .is_some_and(|name| name == shard.as_str());
+        let plain = Path::new(shard).file_name().is_some_and(|name| name == shard.as_str());
         if !plain || !shard.ends_with(".safetensors") {
             return Err(CheckpointError::tensor(
                 file,

@@ -29,10 +29,9 @@ pub(super) fn parse(json: Map<String, Value>) -> Kind<ModelConfig> {
         _ => fields.size("num_key_value_heads")?,
     };
     if !num_heads.is_multiple_of(num_kv_heads) {
-        return Err(fields.invalid(
-            "num_key_value_heads",
-            &format!("a divisor of num_attention_heads ({num_heads})"),
-        ));
+        return Err(
+            fields.invalid("num_key_value_heads", &format!("a divisor of num_attention_heads ({num_heads})"))
+        );
     }
     let head_dim = match fields.present("head_dim") {
         Some(_) => fields.size("head_dim")?,
@@ -51,9 +50,7 @@ pub(super) fn parse(json: Map<String, Value>) -> Kind<ModelConfig> {
             expected: "an even number (rotary pairs)".into(),
         });
     }
-    let rms_norm_eps = fields
-        .number("rms_norm_eps")?
-        .ok_or_else(|| fields.missing("rms_norm_eps"))?;
+    let rms_norm_eps = fields.number("rms_norm_eps")?.ok_or_else(|| fields.missing("rms_norm_eps"))?;
     if !(rms_norm_eps > 0.0 && rms_norm_eps < 1.0) {
         return Err(fields.invalid("rms_norm_eps", "a small positive number"));
     }
@@ -90,10 +87,7 @@ pub(super) fn parse(json: Map<String, Value>) -> Kind<ModelConfig> {
 }
 
 fn unsupported(feature: &str, detail: impl Into<String>) -> ConfigErrorKind {
-    ConfigErrorKind::Unsupported {
-        feature: feature.into(),
-        detail: detail.into(),
-    }
+    ConfigErrorKind::Unsupported { feature: feature.into(), detail: detail.into() }
 }
 
 /// Typed access to the keys of a configuration; `null` counts as absent, as in transformers.
@@ -113,11 +107,7 @@ impl Fields<'_> {
 
     fn invalid(&self, key: &str, expected: &str) -> ConfigErrorKind {
         let found = self.0.get(key).map_or("absent".into(), Value::to_string);
-        ConfigErrorKind::Invalid {
-            key: key.into(),
-            found,
-            expected: expected.into(),
-        }
+        ConfigErrorKind::Invalid { key: key.into(), found, expected: expected.into() }
     }
 
     fn size(&self, key: &str) -> Kind<usize> {
@@ -170,10 +160,7 @@ impl Fields<'_> {
 }
 
 fn architecture(fields: &Fields) -> Kind<Architecture> {
-    let class = fields
-        .present("architectures")
-        .and_then(|list| list.get(0))
-        .and_then(Value::as_str);
+    let class = fields.present("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
     let model_type = fields.text("model_type")?;
     let (key, name) = match (model_type, class) {
         (Some(model_type), _) => ("model_type", model_type),
@@ -181,10 +168,7 @@ fn architecture(fields: &Fields) -> Kind<Architecture> {
         (None, None) => return Err(fields.missing("model_type")),
     };
     if name.to_lowercase().contains("moe") || name.to_lowercase().contains("mixtral") {
-        return Err(unsupported(
-            "mixture of experts",
-            format!("`{key}` is \"{name}\""),
-        ));
+        return Err(unsupported("mixture of experts", format!("`{key}` is \"{name}\"")));
     }
     let found = [Architecture::Qwen2, Architecture::Llama]
         .into_iter()
@@ -198,10 +182,7 @@ fn architecture(fields: &Fields) -> Kind<Architecture> {
     match class {
         Some(class) if class != found.class_name() => Err(unsupported(
             "this architecture",
-            format!(
-                "`architectures` names \"{class}\"; supported is {}",
-                found.class_name()
-            ),
+            format!("`architectures` names \"{class}\"; supported is {}", found.class_name()),
         )),
         _ => Ok(found),
     }
@@ -214,10 +195,7 @@ fn refuse_unsupported(fields: &Fields) -> Kind<()> {
         }
     }
     if let Some(quantization) = fields.present("quantization_config") {
-        let method = quantization
-            .get("quant_method")
-            .and_then(Value::as_str)
-            .unwrap_or("unnamed");
+        let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unnamed");
         return Err(unsupported(
             "a quantised safetensors checkpoint",
             format!("`quantization_config` says \"{method}\"; use the bf16 weights or a GGUF file"),
@@ -241,13 +219,8 @@ fn refuse_unsupported(fields: &Fields) -> Kind<()> {
 fn refuse_sliding_window(fields: &Fields, architecture: Architecture, layers: usize) -> Kind<()> {
     let refuse = |why: &str| Err(unsupported("sliding-window attention", why));
     if let Some(types) = fields.present("layer_types") {
-        let list = types
-            .as_array()
-            .ok_or_else(|| fields.invalid("layer_types", "a list"))?;
-        return match list
-            .iter()
-            .find(|kind| kind.as_str() != Some("full_attention"))
-        {
+        let list = types.as_array().ok_or_else(|| fields.invalid("layer_types", "a list"))?;
+        return match list.iter().find(|kind| kind.as_str() != Some("full_attention")) {
             Some(kind) => refuse(&format!("`layer_types` holds {kind}")),
             None => Ok(()),
         };
@@ -256,8 +229,8 @@ fn refuse_sliding_window(fields: &Fields, architecture: Architecture, layers: us
         Architecture::Qwen2 => {
             // transformers: layer i slides when use_sliding_window and i >= max_window_layers (default 28).
             let first = fields.number("max_window_layers")?.unwrap_or(28.0);
-            let window = fields.present("sliding_window").is_some()
-                || !fields.0.contains_key("sliding_window");
+            let window =
+                fields.present("sliding_window").is_some() || !fields.0.contains_key("sliding_window");
             if fields.flag("use_sliding_window")? && window && first < layers as f64 {
                 return refuse("`use_sliding_window` is true");
             }
@@ -271,19 +244,13 @@ fn refuse_sliding_window(fields: &Fields, architecture: Architecture, layers: us
 }
 
 fn rope(fields: &Fields) -> Kind<Rope> {
-    if let Some(fraction) = fields
-        .number("partial_rotary_factor")?
-        .filter(|f| *f != 1.0)
-    {
+    if let Some(fraction) = fields.number("partial_rotary_factor")?.filter(|f| *f != 1.0) {
         return Err(unsupported(
             "partial rotary embedding",
             format!("`partial_rotary_factor` is {fraction}"),
         ));
     }
-    let nested = match (
-        fields.present("rope_parameters"),
-        fields.present("rope_scaling"),
-    ) {
+    let nested = match (fields.present("rope_parameters"), fields.present("rope_scaling")) {
         (Some(value), _) => Some(("rope_parameters", value)),
         (None, Some(value)) => Some(("rope_scaling", value)),
         (None, None) => None,
@@ -296,10 +263,7 @@ fn rope(fields: &Fields) -> Kind<Rope> {
     };
     let inner = Fields(map);
     if let Some((key, _)) = map.iter().find(|(_, value)| value.is_object()) {
-        return Err(unsupported(
-            "rotary embedding per layer type",
-            format!("`rope_parameters.{key}`"),
-        ));
+        return Err(unsupported("rotary embedding per layer type", format!("`rope_parameters.{key}`")));
     }
     if let Some(fraction) = inner.number("partial_rotary_factor")?.filter(|f| *f != 1.0) {
         return Err(unsupported(
@@ -310,9 +274,7 @@ fn rope(fields: &Fields) -> Kind<Rope> {
 
     let theta = match (inner.number("rope_theta")?, fields.number("rope_theta")?) {
         (Some(inner), Some(outer)) if inner != outer => {
-            return Err(
-                fields.invalid("rope_theta", &format!("{inner}, as `rope_parameters` says"))
-            );
+            return Err(fields.invalid("rope_theta", &format!("{inner}, as `rope_parameters` says")));
         }
         (inner, outer) => inner.or(outer),
     };
@@ -333,10 +295,7 @@ fn rope(fields: &Fields) -> Kind<Rope> {
     }
 
     // `type` is the older spelling of `rope_type`.
-    let kind = inner
-        .text("rope_type")?
-        .or(inner.text("type")?)
-        .unwrap_or("default");
+    let kind = inner.text("rope_type")?.or(inner.text("type")?).unwrap_or("default");
     let need = |key: &str| -> Kind<f64> {
         match inner.number(key)? {
             Some(n) if n > 0.0 => Ok(n),
@@ -346,9 +305,7 @@ fn rope(fields: &Fields) -> Kind<Rope> {
     };
     let scaling = match kind {
         "default" => RopeScaling::Default,
-        "linear" => RopeScaling::Linear {
-            factor: need("factor")?,
-        },
+        "linear" => RopeScaling::Linear { factor: need("factor")? },
         "llama3" => {
             let scaling = RopeScaling::Llama3 {
                 factor: need("factor")?,
@@ -372,11 +329,7 @@ fn rope(fields: &Fields) -> Kind<Rope> {
 }
 
 fn dtype(fields: &Fields) -> Kind<Option<FloatType>> {
-    let key = if fields.present("dtype").is_some() {
-        "dtype"
-    } else {
-        "torch_dtype"
-    };
+    let key = if fields.present("dtype").is_some() { "dtype" } else { "torch_dtype" };
     match fields.text(key)? {
         None => Ok(None),
         Some(name) => FloatType::from_torch_name(name)

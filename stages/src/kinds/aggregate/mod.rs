@@ -1,9 +1,9 @@
 //! `aggregate`: one table of every arm on every benchmark.
 //!
-//! [`table`] computes it, [`render`] writes it as JSON, CSV and Markdown.
+//! [`compute`] computes it, [`render`] writes it as JSON, CSV and Markdown.
 
+mod compute;
 mod render;
-mod table;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::arms::{Arm, Claims, arm_of};
 use crate::samples::{Graded, read_lines};
+use crate::table::Table;
 
 /// Compares the arms: accuracy with intervals, differences to the base arm with paired tests, and
 /// the claimed values beside the measured ones.
@@ -99,9 +100,9 @@ impl Stage for Aggregate {
         let runs = self.read(ctx)?;
         let arms = crate::arms::in_order(&self.arms, runs.keys());
         let base = self.base.as_deref().unwrap_or(&arms[0].name);
-        let table = table::Table {
+        let table = Table {
             base: base.to_owned(),
-            benchmarks: table::benchmarks(&runs, &arms, base, &Claims::new(&self.claims), self.seed),
+            benchmarks: compute::benchmarks(&runs, &arms, base, &Claims::new(&self.claims), self.seed),
             claims: self.claims.clone(),
             deviations: self.deviations.clone(),
         };

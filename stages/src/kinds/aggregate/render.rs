@@ -6,8 +6,8 @@ use std::path::Path;
 use engine::kind::StageError;
 use serde_json::Value;
 
-use super::table::{Benchmark, Group, Row, Table};
 use crate::stats::Interval;
+use crate::table::{Benchmark, Group, Row, Table};
 
 /// Writes `table.json`, `table.csv` and `table.md` into `out`.
 pub fn write(table: &Table, out: &Path) -> Result<(), StageError> {

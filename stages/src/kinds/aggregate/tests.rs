@@ -3,7 +3,6 @@ use std::path::PathBuf;
 use engine::kind::{Input, Stage, StageCtx};
 use serde_json::json;
 
-use super::table::Table;
 use super::*;
 use crate::samples::Sample;
 

@@ -95,6 +95,16 @@ impl<'a> Evaluator<'a> {
         self.values[id as usize]
     }
 
+    /// What the node is the inverse of, if it is one.
+    fn inverted(&self, id: Id) -> Option<Id> {
+        match self.arena.nodes[id as usize] {
+            Node::Pow(base, e) if matches!(self.arena.nodes[e as usize], Node::Num(-1.0)) => {
+                Some(base)
+            }
+            _ => None,
+        }
+    }
+
     /// The logarithm. sympy splits off positive factors but does not know in which branch a
     /// symbol's logarithm lies, so each direction in the plane gets an offset of its own.
     fn ln(&self, of: Id, (x, ex): (C, f64)) -> Option<(C, f64)> {
@@ -121,11 +131,28 @@ impl<'a> Evaluator<'a> {
             Node::Neg(a) => get(a).map(|(z, e)| (-z, e)),
             Node::Add(a, b) => both(get(a), get(b))
                 .map(|((x, ex), (y, ey))| (x + y, ex + ey + EPS * (x + y).norm())),
+            // One rounding, as a quotient has.
+            Node::Mul(a, b) if let Some(c) = self.inverted(b) => {
+                both(get(a), get(c)).and_then(|(x, y)| quotient(x, y))
+            }
             Node::Mul(a, b) => both(get(a), get(b)).map(|((x, ex), (y, ey))| {
                 let z = x * y;
                 (z, x.norm() * ey + y.norm() * ex + 2.0 * EPS * z.norm())
             }),
-            Node::Pow(a, b) => both(get(a), get(b)).and_then(|(x, y)| power(x, y)),
+            Node::Pow(a, b) => both(get(a), get(b)).and_then(|(x, y)| {
+                let (z, err) = power(x, y)?;
+                // sympy does not see that 45.0 and 45 to an unknown power are the same.
+                let float = self.flags[a as usize].float && !self.flags[a as usize].symbolic;
+                let apart = float && self.flags[b as usize].symbolic;
+                Some((
+                    if apart {
+                        z * symbol(mix(0x0f10, x.0), 0)
+                    } else {
+                        z
+                    },
+                    err,
+                ))
+            }),
             // exp and log cancel before anything else.
             Node::Fun(Fun::Exp, a) if let Node::Fun(Fun::Ln, x) = self.arena.nodes[a as usize] => {
                 get(x)

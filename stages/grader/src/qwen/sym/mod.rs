@@ -1,8 +1,8 @@
 //! `symbolic_equal` of Qwen2.5-Math's `grader.py` without sympy.
 //!
-//! - `lexer`, `latex`: `parse_latex`
+//! - `latex`: `parse_latex`
 //! - `python`: `parse_expr`
-//! - `l2s_lexer`, `l2s`: `latex2sympy2`
+//! - `l2s`: `latex2sympy2`
 //! - `expr`, `relation`: what they build
 //! - `eval`, `complex`, `wide`: numeric evaluation
 //! - `compare`: equality
@@ -12,9 +12,7 @@ mod complex;
 mod eval;
 mod expr;
 mod l2s;
-mod l2s_lexer;
 mod latex;
-mod lexer;
 mod python;
 mod relation;
 mod wide;
