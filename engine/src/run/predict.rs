@@ -60,7 +60,7 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
     let pins = pins::read(&pins::lock_path(&plan.experiment.manifest))?;
     let resolver = Resolver::new(plan, &selected, store, !options.devices.is_empty(), pins);
     let paths = referenced_paths(plan);
-    let mut board = Board::new(plan, &selected);
+    let mut board = Board::new(plan.dependencies(), &selected);
     let mut reasons = Reasons::new(store, &plan.experiment.name);
     let mut records: BTreeMap<usize, Box<Record>> = BTreeMap::new();
     let mut found: BTreeMap<usize, (Forecast, Option<Key>)> = BTreeMap::new();

@@ -78,7 +78,7 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
         scope.spawn(move || publish_all(shared, &to_publish, &publish_tx));
         let mut scheduler = Scheduler {
             shared,
-            board: Board::new(shared.plan, selected),
+            board: Board::new(shared.plan.dependencies(), selected),
             paths: referenced_paths(shared.plan),
             slots: Slots::of_machine(shared.options.jobs, shared.devices.len()),
             misses: HashMap::new(),

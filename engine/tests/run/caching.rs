@@ -41,11 +41,14 @@ fn second_run_serves_everything_and_leaves_the_published_copy_alone() {
 fn comments_names_and_order_do_not_matter_but_values_do() {
     let place = Place::new(CHAIN);
     place.succeed(&[]);
-    place.manifest(&format!("# a comment\n{}", CHAIN.replace("@b/out.txt", "@b2/out.txt").replace("stage.b]", "stage.b2]")));
+    place.manifest(&format!(
+        "# a comment\n{}",
+        CHAIN.replace("@b/out.txt", "@b2/out.txt").replace("stage.b]", "stage.b2]")
+    ));
     assert!(place.succeed(&[]).computed().is_empty());
     let changed = place.succeed(&["--set", "stage.b2.prefix=B:"]);
     assert_eq!(changed.computed(), ["b2", "c"]);
-    assert_eq!(changed.why("b2"), "new", "an output of that name is not known");
+    assert_eq!(changed.why("b2"), "param prefix: \"b:\" → \"B:\"");
     assert!(changed.why("c").contains("also"), "{}", changed.why("c"));
 }
 
@@ -261,7 +264,16 @@ fn a_read_only_cache_serves_hits_and_refuses_to_compute() {
         };
         for item in walkdir::WalkDir::new(place.path("cache")).contents_first(true) {
             let item = item.unwrap();
-            set(item.path(), if item.file_type().is_dir() { folder } else if item.file_type().is_file() { file } else { continue });
+            set(
+                item.path(),
+                if item.file_type().is_dir() {
+                    folder
+                } else if item.file_type().is_file() {
+                    file
+                } else {
+                    continue;
+                },
+            );
         }
     };
     fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o755)).unwrap();

@@ -10,7 +10,8 @@ use crate::support::{Place, Ran, signal};
 fn manifest() -> String {
     let mut text = String::new();
     for column in 0..4 {
-        text += &format!("[stage.s0x{column}]\nkind = \"write\"\ntext = \"start {column}\"\nmore = [\"more\"]\n");
+        text +=
+            &format!("[stage.s0x{column}]\nkind = \"write\"\ntext = \"start {column}\"\nmore = [\"more\"]\n");
     }
     for row in 1..5 {
         for column in 0..4 {

@@ -48,7 +48,9 @@ fn a_worker_that_dies_is_told_from_one_that_fails() {
 fn a_half_written_output_is_never_taken_for_a_result() {
     let (place, _) = failing("partial");
     assert!(place.stored("blobs").is_empty());
-    place.manifest("[stage.x]\nkind = \"fail\"\nhow = \"partial\"\nunless = \"$DIR/fixed\"\npublish = \"x\"\n");
+    place.manifest(
+        "[stage.x]\nkind = \"fail\"\nhow = \"partial\"\nunless = \"$DIR/fixed\"\npublish = \"x\"\n",
+    );
     place.write("fixed", "");
     place.succeed(&[]);
     assert_eq!(place.read("results/toy/x/out.txt"), "recovered");
@@ -125,6 +127,7 @@ kind = "concat"
 also = "@bad"
 [stage.further]
 kind = "concat"
+prefix = "further "
 also = "@behind"
 [stage.good]
 kind = "count"
@@ -168,7 +171,9 @@ fn a_publication_that_fails_fails_the_run() {
     place.write("results", "a file where a folder is needed");
     let ran = place.run(&[]);
     assert_eq!((ran.code, ran.end().0), (1, RunStatus::Failed));
-    assert!(ran.events.iter().any(|event| matches!(event, Event::PublishFailed { stage, .. } if stage == "x")));
+    assert!(
+        ran.events.iter().any(|event| matches!(event, Event::PublishFailed { stage, .. } if stage == "x"))
+    );
     fs::remove_file(place.path("results")).unwrap();
     assert!(place.succeed(&[]).computed().is_empty(), "the result itself was kept");
     assert_eq!(place.read("results/toy/x/out.txt"), "x");
@@ -183,7 +188,9 @@ fn in_a_sweep_every_failure_has_a_log_and_a_rerun_does_only_the_rest() {
         for point in 0..100 {
             let bad = point % 7 == 3;
             text += &match bad {
-                true => format!("[stage.p{point}]\nkind = \"fail\"\nhow = \"point {point}\"\nunless = \"$DIR/fixed\"\n"),
+                true => format!(
+                    "[stage.p{point}]\nkind = \"fail\"\nhow = \"point {point}\"\nunless = \"$DIR/fixed\"\n"
+                ),
                 false => format!("[stage.p{point}]\nkind = \"write\"\ntext = \"{point}\"\n"),
             };
         }
@@ -222,7 +229,11 @@ fn a_missing_part_of_an_artifact_is_named() {
 fn a_flood_of_events_and_output_neither_blocks_nor_floods_the_log() {
     let place = Place::new("[stage.x]\nkind = \"noisy\"\nlines = 200000\n");
     let ran = place.succeed(&[]);
-    assert!(ran.events.iter().any(|event| matches!(event, Event::Message { text, .. } if text == "that was loud")));
+    assert!(
+        ran.events
+            .iter()
+            .any(|event| matches!(event, Event::Message { text, .. } if text == "that was loud"))
+    );
     let log_size = fs::metadata(place.path("cache/runs")).map(|_| {
         let logs = place.stored("runs");
         let events = logs.iter().find(|path| path.ends_with("events.jsonl")).expect("an event log");
@@ -234,8 +245,9 @@ fn a_flood_of_events_and_output_neither_blocks_nor_floods_the_log() {
 
 #[test]
 fn a_stage_that_fails_late_keeps_its_state_for_the_next_run() {
-    let place =
-        Place::new("[stage.x]\nkind = \"count\"\nto = 10\ntrip_at = 6\nmark = \"$DIR/steps\"\npublish = \"x\"\n");
+    let place = Place::new(
+        "[stage.x]\nkind = \"count\"\nto = 10\ntrip_at = 6\nmark = \"$DIR/steps\"\npublish = \"x\"\n",
+    );
     let ran = place.run(&[]);
     assert_eq!(ran.failure("x").0.message, "tripped over a wire");
     place.succeed(&[]);

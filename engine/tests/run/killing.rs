@@ -39,7 +39,9 @@ fn start(place: &Place) -> Child {
 /// Scenario 27.
 #[test]
 fn nothing_outlives_an_engine_however_it_ends() {
-    for (number, code) in [(libc::SIGKILL, -1), (libc::SIGTERM, 130), (libc::SIGINT, 130), (libc::SIGHUP, 130)] {
+    for (number, code) in
+        [(libc::SIGKILL, -1), (libc::SIGTERM, 130), (libc::SIGINT, 130), (libc::SIGHUP, 130)]
+    {
         let place = spawning(false);
         let engine = start(&place);
         let pids = family(&place);
@@ -111,7 +113,8 @@ fn killed_workers_and_engines_lose_at_most_the_current_step() {
             signal(engine.id(), libc::SIGKILL);
         } else {
             let children = fs::read_dir(format!("/proc/{}/task", engine.id())).unwrap();
-            let children = children.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+            let children =
+                children.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
             for child in children.collect::<String>().split_whitespace() {
                 signal(child.parse().unwrap(), libc::SIGKILL);
             }
@@ -125,7 +128,9 @@ fn killed_workers_and_engines_lose_at_most_the_current_step() {
 
 #[test]
 fn a_second_interrupt_does_not_wait_for_a_stage_that_does_not_listen() {
-    let place = Place::new("[stage.x]\nkind = \"sleep\"\nmilliseconds = 600000\nstubborn = true\nmark = \"$DIR/x\"\n");
+    let place = Place::new(
+        "[stage.x]\nkind = \"sleep\"\nmilliseconds = 600000\nstubborn = true\nmark = \"$DIR/x\"\n",
+    );
     let engine = place.start(&["--grace", "600"]);
     wait_for("the stage", || (!place.marks("x").is_empty()).then_some(()));
     signal(engine.id(), libc::SIGINT);

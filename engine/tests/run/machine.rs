@@ -6,7 +6,9 @@ use crate::support::{Place, Ran, files_below};
 
 fn gpu_stages(count: usize) -> String {
     (0..count)
-        .map(|salt| format!("[stage.g{salt}]\nkind = \"device\"\ngpus = 1\nsalt = {salt}\nmark = \"$DIR/used\"\n"))
+        .map(|salt| {
+            format!("[stage.g{salt}]\nkind = \"device\"\ngpus = 1\nsalt = {salt}\nmark = \"$DIR/used\"\n")
+        })
         .collect()
 }
 
@@ -79,7 +81,11 @@ fn programs_run_only_with_leave_which_holds_for_this_manifest() {
     let place = Place::new("[stage.x]\nkind = \"spawn\"\npids = \"$DIR/pids\"\nleave = true\n");
     let refused = place.run(&[]);
     assert_eq!(refused.code, 2);
-    assert!(refused.stderr.contains("stages x") && refused.stderr.contains("--allow-commands"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("stages x") && refused.stderr.contains("--allow-commands"),
+        "{}",
+        refused.stderr
+    );
     assert!(!place.path("pids").exists());
     place.succeed(&["--allow-commands"]);
     assert_eq!(place.run(&["--force"]).code, 2, "leave was for once");

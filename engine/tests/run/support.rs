@@ -212,8 +212,9 @@ impl Ran {
         for event in &self.events {
             match event {
                 Event::Finished { stage, output, .. } => drop(outputs.insert(stage.clone(), output.clone())),
-                Event::Cached { stages } => outputs
-                    .extend(stages.iter().map(|cached| (cached.stage.clone(), cached.output.clone()))),
+                Event::Cached { stages } => {
+                    outputs.extend(stages.iter().map(|cached| (cached.stage.clone(), cached.output.clone())))
+                }
                 _ => {}
             }
         }
