@@ -24,8 +24,15 @@ pub trait Stage: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
     /// Raised by the author whenever the same params and inputs give another result.
     const VERSION: u32;
 
-    /// Relative names that must exist in [`StageCtx::out`] when [`Stage::run`] returns.
+    /// Relative names that must exist in [`StageCtx::out`] when [`Stage::run`] returns. Other
+    /// stages may refer to these and to what lies below them.
     fn outputs(&self) -> Vec<String>;
+
+    /// True when the artifact may hold more than [`Stage::outputs`] knows beforehand, for example
+    /// a fetched repository; references to other names are then not checked.
+    fn has_more_outputs(&self) -> bool {
+        false
+    }
 
     /// Checks between fields, at plan time. Each problem names the param it is about.
     fn check(&self) -> Vec<ParamProblem> {
@@ -130,10 +137,7 @@ impl<'de> Deserialize<'de> for Input {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Input, E> {
                 Ok(Input(text.to_owned()))
             }
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Input, A::Error> {
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Input, A::Error> {
                 match map.next_entry::<String, String>()? {
                     Some((key, reference)) if key == INPUT_MARK => Ok(Input(reference)),
                     _ => Err(serde::de::Error::custom("expected a reference")),
@@ -182,27 +186,17 @@ impl<'de> Deserialize<'de> for Inputs {
                 let key = UNEXPANDED.to_string();
                 Ok(Inputs(BTreeMap::from([(key, Input::new(text))])))
             }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(
-                self,
-                mut items: A,
-            ) -> Result<Inputs, A::Error> {
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut items: A) -> Result<Inputs, A::Error> {
                 let mut inputs = BTreeMap::new();
                 while let Some(input) = items.next_element::<Input>()? {
                     inputs.insert(format!("{UNEXPANDED}{:06}", inputs.len()), input);
                 }
                 Ok(Inputs(inputs))
             }
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Inputs, A::Error> {
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Inputs, A::Error> {
                 let mut inputs = BTreeMap::new();
                 while let Some((label, input)) = map.next_entry::<String, Input>()? {
-                    let label = if input.is_fan_in() {
-                        format!("{UNEXPANDED}{label}/")
-                    } else {
-                        label
-                    };
+                    let label = if input.is_fan_in() { format!("{UNEXPANDED}{label}/") } else { label };
                     inputs.insert(label, input);
                 }
                 Ok(Inputs(inputs))
@@ -260,11 +254,7 @@ pub struct StageError {
 impl StageError {
     /// An error of the given tier.
     pub fn new(tier: Tier, message: impl fmt::Display) -> Self {
-        Self {
-            tier,
-            message: message.to_string(),
-            help: None,
-        }
+        Self { tier, message: message.to_string(), help: None }
     }
     /// Wrong input.
     pub fn input(message: impl fmt::Display) -> Self {
@@ -367,9 +357,10 @@ impl StageCtx {
 
     /// Where a referenced file or folder lies. Read-only.
     pub fn input(&self, input: &Input) -> Result<PathBuf, StageError> {
-        self.inputs.get(input.reference()).cloned().ok_or_else(|| {
-            StageError::new(Tier::Bug, format!("input {input} was not materialised"))
-        })
+        self.inputs
+            .get(input.reference())
+            .cloned()
+            .ok_or_else(|| StageError::new(Tier::Bug, format!("input {input} was not materialised")))
     }
 
     /// The device to use: `cpu` or `cuda:N`.
@@ -389,19 +380,12 @@ impl StageCtx {
 
     /// Tells the engine what to write into the lock file for a source.
     pub fn set_pin(&self, source: &str, pin: Pin) {
-        self.events.send(WorkerEvent::Pinned {
-            source: source.to_owned(),
-            pin,
-        });
+        self.events.send(WorkerEvent::Pinned { source: source.to_owned(), pin });
     }
 
     /// Reports progress; cheap, may be called often.
     pub fn progress(&self, done: u64, total: u64, unit: &str) {
-        self.events.send(WorkerEvent::Progress {
-            done,
-            total,
-            unit: unit.to_owned(),
-        });
+        self.events.send(WorkerEvent::Progress { done, total, unit: unit.to_owned() });
     }
 
     /// Reports named values of a step (a training step's loss, reward …).
@@ -426,6 +410,8 @@ type CheckedStage = Box<dyn ErasedStage>;
 pub trait ErasedStage: Send + Sync {
     /// See [`Stage::outputs`].
     fn outputs(&self) -> Vec<String>;
+    /// See [`Stage::has_more_outputs`].
+    fn has_more_outputs(&self) -> bool;
     /// See [`Stage::check`].
     fn check(&self) -> Vec<ParamProblem>;
     /// See [`Stage::environment`].
@@ -447,6 +433,9 @@ pub trait ErasedStage: Send + Sync {
 impl<S: Stage> ErasedStage for S {
     fn outputs(&self) -> Vec<String> {
         Stage::outputs(self)
+    }
+    fn has_more_outputs(&self) -> bool {
+        Stage::has_more_outputs(self)
     }
     fn check(&self) -> Vec<ParamProblem> {
         Stage::check(self)

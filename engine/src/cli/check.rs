@@ -62,7 +62,12 @@ fn summary(plan: &Plan) -> String {
         parts.push(count(plan.experiment.arms.len(), "arm"));
     }
     let kinds: Vec<&str> = kinds(plan).into_iter().collect();
-    format!("{}: in order; {} ({})", plan.experiment.manifest.display(), parts.join(", "), kinds.join(", "))
+    format!(
+        "{}: no problems; {} ({})",
+        plan.experiment.manifest.display(),
+        parts.join(", "),
+        kinds.join(", ")
+    )
 }
 
 fn summary_json(plan: &Plan) -> serde_json::Value {

@@ -112,7 +112,9 @@ fn stage_table(kind: &KindEntry, params: &Map<String, Json>, stage: bool) -> Jso
     }
     properties.extend(params.clone());
     for (name, setting) in settings["properties"].as_object().into_iter().flatten() {
-        if stage || !["foreach", "arms"].contains(&name.as_str()) {
+        // A kind may have its own `arms`.
+        let own = name == "arms" && params.contains_key(name);
+        if !own && (stage || !["foreach", "arms"].contains(&name.as_str())) {
             let mut setting = setting.clone();
             inline(&mut setting, &settings["$defs"]);
             properties.insert(name.clone(), flexible(setting));

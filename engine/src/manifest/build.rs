@@ -1,7 +1,7 @@
 //! Expands families into stages: fills in variables, types params, looks references up.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde_json::Value as Json;
@@ -17,11 +17,14 @@ use super::node::{Table, locate, parse_path};
 use super::problem::{Problem, Problems};
 use super::publish::{Published, check_collisions};
 use super::resolve::{Resolver, Use, World};
-use super::settings::{self, STRUCTURE, is_setting};
+use super::settings::{self, STRUCTURE};
 use super::shape::Misfit;
 use super::source::Span;
 use super::suggest::remedy;
 use super::vars::Scope;
+
+/// At most this many stages of a cycle are spelled out.
+const SPELLED: usize = 12;
 
 /// An expanded stage; its [`Source::Stage`]s still count instances in the order of the manifest.
 struct Built {
@@ -66,7 +69,7 @@ impl Reports<'_> {
 impl Builder<'_> {
     /// All stages in topological order. What is wrong is reported; the list is then empty.
     pub fn build(&self, problems: &mut Problems) -> Vec<PlannedStage> {
-        let world = World { families: self.families, folders: self.folders, exists: Mutex::default() };
+        let world = World::new(self.families, self.folders);
         let results: Vec<(Built, Problems)> = (0..self.families.count)
             .into_par_iter()
             .with_min_len(64)
@@ -109,6 +112,7 @@ impl Builder<'_> {
         let reports = Reports { family, template: &template, name: name.clone(), document: self.document };
         let mut built = Built { name, family: family_number, uses: Vec::new(), publish: None, stage: None };
 
+        let is_setting = |key: &str| self.kinds.is_setting(family.kind, key);
         let not_here = |key: &str| !is_setting(key) || STRUCTURE.contains(&key);
         let settings = scope.resolve_table(&template, not_here, problems);
         let params = scope.resolve_table(&template, is_setting, problems).map(Json::Object);
@@ -186,7 +190,7 @@ impl Builder<'_> {
         }
     }
 
-    fn order(&self, built: &[Built], problems: &mut Problems) -> Vec<usize> {
+    fn order<'p>(&'p self, built: &'p [Built], problems: &mut Problems) -> Vec<usize> {
         let needs = |built: &Built| {
             let mut needs: Vec<usize> = built.uses.iter().map(|used| used.number).collect();
             needs.sort_unstable();
@@ -198,19 +202,25 @@ impl Builder<'_> {
             Ok(order) => return order,
             Err(cycles) => cycles,
         };
-        let base = |number: usize| self.families.list[built[number].family].name;
+        let base = |number: usize| -> &'p str { self.families.list[built[number].family].name };
         for cycle in cycles {
-            let names: Vec<&str> = cycle.iter().map(|number| built[*number].name.as_str()).collect();
-            let bases: Vec<&str> = cycle.iter().map(|number| base(*number)).collect();
+            let spelled = |name: &dyn Fn(usize) -> &'p str| {
+                let mut names: Vec<&str> = cycle.iter().take(SPELLED).map(|number| name(*number)).collect();
+                if cycle.len() > SPELLED {
+                    names.extend(["…", name(cycle[0])]);
+                }
+                names.join(" → ")
+            };
+            let (bases, names) = (spelled(&base), spelled(&|number| built[number].name.as_str()));
             let mut problem = Problem::new(
                 "cycle",
-                format!("stages wait for each other: {}", bases.join(" → ")),
+                format!("stages wait for each other: {bases}"),
                 "remove one of these references",
             );
             if names != bases {
-                problem = problem.in_instance(&names.join(" → "));
+                problem = problem.in_instance(&names);
             }
-            for pair in cycle.windows(2) {
+            for pair in cycle.windows(2).take(SPELLED) {
                 let used = built[pair[0]].uses.iter().find(|used| used.number == pair[1]);
                 if let Some(used) = used {
                     problem = problem.at(used.span, format!("`{}` needs `{}`", base(pair[0]), base(pair[1])));
@@ -229,7 +239,11 @@ fn check_outputs(built: &[Built], problems: &mut Problems) {
         let Some(target) = built[used.number].stage.as_ref().filter(|_| !used.path.is_empty()) else {
             continue;
         };
-        let declared = outputs.entry(used.number).or_insert_with(|| target.stage.outputs());
+        // Nothing declared, or not everything: any name may be there.
+        let declared = outputs.entry(used.number).or_insert_with(|| match target.stage.has_more_outputs() {
+            true => Vec::new(),
+            false => target.stage.outputs(),
+        });
         let inside = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };

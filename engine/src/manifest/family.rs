@@ -12,7 +12,7 @@ use super::kinds::Kinds;
 use super::names;
 use super::node::{Entry, Table, locate, merge};
 use super::problem::{Problem, Problems};
-use super::settings::{STRUCTURE, is_setting};
+use super::settings::STRUCTURE;
 use super::shape::Misfit;
 use super::source::Span;
 use super::suggest::remedy;
@@ -82,7 +82,8 @@ impl<'a> Families<'a> {
                 continue;
             };
             let kind = read_kind(name, entry, table, registry, kinds, problems);
-            let grid = read_grid(entry.key, table, document, problems);
+            let is_setting = |key: &str| kinds.is_setting(kind, key);
+            let grid = read_grid(entry.key, table, &is_setting, document, problems);
             families.by_name.insert(name, families.list.len());
             families.list.push(Family {
                 name,
@@ -95,7 +96,7 @@ impl<'a> Families<'a> {
                 overrides: HashMap::new(),
             });
         }
-        families.read_overrides(document, problems);
+        families.read_overrides(document, kinds, problems);
         families.number(problems);
         families
     }
@@ -123,7 +124,7 @@ impl<'a> Families<'a> {
         }
     }
 
-    fn read_overrides(&mut self, document: &Document<'a>, problems: &mut Problems) {
+    fn read_overrides(&mut self, document: &Document<'a>, kinds: &Kinds, problems: &mut Problems) {
         for arm in &document.arms {
             for &(stage, entry) in &arm.overrides {
                 let Some(&number) = self.by_name.get(stage) else {
@@ -162,7 +163,8 @@ impl<'a> Families<'a> {
                     continue;
                 }
                 if let Some(table) = entry.node.table() {
-                    reject_structure(table, "an arm", problems);
+                    let is_setting = |key: &str| kinds.is_setting(family.kind, key);
+                    reject_structure(table, "an arm", &is_setting, problems);
                     family.overrides.insert(arm.name, table);
                 }
             }
@@ -224,7 +226,8 @@ fn read_defaults<'a>(
             problems.push(wrong_type(&key, &entry.node, "a table", &example));
             continue;
         };
-        reject_structure(table, "[defaults]", problems);
+        let is_setting = |key: &str| kinds.is_setting(Some(kind), key);
+        reject_structure(table, "[defaults]", &is_setting, problems);
         for (key, entry) in table.iter().filter(|(key, _)| !is_setting(key)) {
             if let Some(misfit) = kinds.unknown_param(kind, key) {
                 problems
@@ -236,8 +239,8 @@ fn read_defaults<'a>(
     defaults
 }
 
-fn reject_structure(table: &Table, place: &str, problems: &mut Problems) {
-    for key in STRUCTURE {
+fn reject_structure(table: &Table, place: &str, is_setting: &dyn Fn(&str) -> bool, problems: &mut Problems) {
+    for key in STRUCTURE.into_iter().filter(|key| is_setting(key)) {
         if let Some(entry) = table.get(key) {
             problems.push(
                 Problem::new(

@@ -13,12 +13,20 @@ use super::suggest::{closest, remedy};
 use super::vars::Scope;
 
 /// Reads `foreach` and `arms`.
-pub(crate) fn read_grid(key: Span, table: &Table, document: &Document<'_>, problems: &mut Problems) -> Grid {
-    if !table.contains_key("foreach") && !table.contains_key("arms") {
+pub(crate) fn read_grid(
+    key: Span,
+    table: &Table,
+    is_setting: &dyn Fn(&str) -> bool,
+    document: &Document<'_>,
+    problems: &mut Problems,
+) -> Grid {
+    let has = |key: &str| is_setting(key) && table.contains_key(key);
+    if !has("foreach") && !has("arms") {
         return Grid::default();
     }
     let scope = Scope { globals: &document.globals, locals: &[] };
-    let written = scope.resolve_table(table, |key| key != "foreach" && key != "arms", problems);
+    let written =
+        scope.resolve_table(table, |key| !has(key) || !["foreach", "arms"].contains(&key), problems);
     let Some(written) = written else {
         return Grid::default();
     };

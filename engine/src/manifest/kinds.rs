@@ -9,6 +9,7 @@ use crate::kind::{ErasedStage, KindEntry, Registry};
 use super::family::misfit_of;
 use super::inputs::{self, Found};
 use super::node::Step;
+use super::settings;
 use super::shape::{self, Misfit};
 use super::suggest::remedy;
 
@@ -18,6 +19,8 @@ struct Kind {
     schema: Json,
     /// Names of its params, when these are all there can be.
     params: Option<Vec<String>>,
+    /// It has a param of the name of a setting that it may have, see [`Kinds::is_setting`].
+    has_arms: bool,
 }
 
 /// The kinds that a manifest uses, by number.
@@ -41,7 +44,8 @@ impl Kinds {
             .and_then(Json::as_object)
             .filter(|_| closed && schema.get("oneOf").is_none() && schema.get("anyOf").is_none())
             .map(|properties| properties.keys().cloned().collect());
-        self.list.push(Kind { entry, schema, params });
+        let has_arms = schema.pointer("/properties/arms").is_some();
+        self.list.push(Kind { entry, schema, params, has_arms });
         self.by_name.insert(name.to_owned(), self.list.len() - 1);
         Some(self.list.len() - 1)
     }
@@ -54,6 +58,13 @@ impl Kinds {
     /// A kind.
     pub fn entry(&self, number: usize) -> KindEntry {
         self.list[number].entry
+    }
+
+    /// True for keys of a stage that the engine reads. A kind may have a param called `arms` (what
+    /// a table compares); its stages then have instances for all arms.
+    pub fn is_setting(&self, number: Option<usize>, key: &str) -> bool {
+        let taken = || number.is_some_and(|number| self.list[number].has_arms);
+        settings::is_setting(key) && !(key == "arms" && taken())
     }
 
     /// The mistake, if the kind has no param of that name.

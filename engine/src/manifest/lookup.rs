@@ -4,13 +4,13 @@ use std::path::Path;
 
 use crate::plan::Source;
 
-use super::axis::Grid;
+use super::axis::{AxisValues, Grid};
 use super::family::Family;
 use super::node::show_path;
 use super::problem::Problem;
 use super::reference::Reference;
 use super::resolve::{Resolver, Target};
-use super::suggest::{closest, remedy};
+use super::suggest::remedy;
 
 impl Resolver<'_> {
     pub(super) fn example(&self, text: &str) -> String {
@@ -47,8 +47,7 @@ impl Resolver<'_> {
             exists
         });
         if text.is_empty() || !exists {
-            let families = self.world.families.list.iter().map(|family| family.name);
-            let help = match closest(text, families) {
+            let help = match self.world.closest(text) {
                 Some(name) => format!("did you mean the stage, `@{name}`?"),
                 None => "paths start from the manifest's folder; outputs of stages are written `@stage`"
                     .to_owned(),
@@ -78,11 +77,7 @@ impl Resolver<'_> {
         };
         let families = self.world.families;
         let Some(&number) = families.by_name.get(reference.stage) else {
-            let known = families.list.iter().map(|family| family.name);
-            let help = match closest(reference.stage, known.clone()) {
-                Some(name) => format!("did you mean `@{name}`?"),
-                None => remedy(reference.stage, "stages", known),
-            };
+            let help = self.world.remedy(reference.stage);
             let problem = Problem::new(
                 "unknown-stage",
                 format!("`{text}` refers to `{}`, which is no stage", reference.stage),
@@ -92,13 +87,7 @@ impl Resolver<'_> {
             return None;
         };
         let target = &families.list[number];
-        let choices = match self.choose(&reference, target) {
-            Ok(choices) => choices,
-            Err((problem, label)) => {
-                self.report(problem, label);
-                return None;
-            }
-        };
+        let choices = self.choose(&reference, target)?;
         let sub = if reference.path.is_empty() { String::new() } else { format!("/{}", reference.path) };
         let targets: Vec<Target> = product(&choices)
             .into_iter()
@@ -117,75 +106,59 @@ impl Resolver<'_> {
     }
 
     /// For each axis of the target, the positions that the reference means.
-    fn choose(
-        &self,
-        reference: &Reference<'_>,
-        target: &Family<'_>,
-    ) -> Result<Vec<Vec<usize>>, (Problem, &'static str)> {
+    fn choose(&mut self, reference: &Reference<'_>, target: &Family<'_>) -> Option<Vec<Vec<usize>>> {
         let items = reference.selector.as_deref().unwrap_or_default();
-        let text = format!("@{}", reference.stage);
         if items == [(None, "*")] && !target.grid.axes.is_empty() {
             let all = target.grid.axes.iter();
-            return Ok(all.map(|axis| (0..axis.texts.len()).collect()).collect());
+            return Some(all.map(|axis| (0..axis.texts.len()).collect()).collect());
         }
         for (axis, _) in items {
             let axis = axis.unwrap_or("arm");
             if target.grid.axis(axis).is_none() {
                 let help = match target.grid.axes.as_slice() {
-                    [] => format!("write `{text}`: it has one instance"),
+                    [] => format!("write `@{}`: it has one instance", reference.stage),
                     axes => remedy(axis, "its axes", axes.iter().map(|axis| axis.name.as_str())),
                 };
                 let message = format!("`{}` does not fan out over `{axis}`", reference.stage);
-                return Err((Problem::new("unknown-axis", message, help), "no such instance"));
+                self.report(Problem::new("unknown-axis", message, help), "no such instance");
+                return None;
             }
         }
-        let axes = target.grid.axes.iter();
-        axes.map(|axis| {
-            let item = items
-                .iter()
-                .find(|(name, _)| name.unwrap_or("arm") == axis.name);
-            let wanted = match item {
-                Some((_, "*")) => return Ok((0..axis.texts.len()).collect()),
-                Some((_, value)) => value,
-                None => match self.own(&self.family.grid, &axis.name) {
-                    Some(value) => value,
-                    None => {
-                        let message = format!(
-                            "`{text}` has an instance for each `{}`, and this stage does not",
-                            axis.name
-                        );
-                        let item = |value: &str| match axis.name.as_str() {
-                            "arm" => value.to_owned(),
-                            name => format!("{name}={value}"),
-                        };
-                        let all = if target.grid.axes.len() == 1 { "*".to_owned() } else { item("*") };
-                        let help = format!(
-                            "say which: `{text}[{}]` for one, `{text}[{all}]` for all, or add \"{}\" to `foreach` of this stage",
-                            item(&axis.texts[0]),
-                            axis.name
-                        );
-                        return Err((Problem::new("ambiguous-reference", message, help), "which one?"));
-                    }
-                },
+        let mut choices = Vec::with_capacity(target.grid.axes.len());
+        for axis in &target.grid.axes {
+            let item = items.iter().find(|(name, _)| name.unwrap_or("arm") == axis.name);
+            let own = self.own(&self.family.grid, &axis.name);
+            let wanted = match (item, own) {
+                (Some((_, "*")), _) => {
+                    choices.push((0..axis.texts.len()).collect());
+                    continue;
+                }
+                (Some((_, value)), _) => *value,
+                (None, Some(own)) => own,
+                (None, None) => {
+                    self.report(ambiguous(reference, target, axis), "which one?");
+                    return None;
+                }
             };
-            axis.position(wanted).map(|at| vec![at]).ok_or_else(|| {
+            let Some(at) = axis.position(wanted) else {
                 let message = format!("`{}` has no instance for {} `{wanted}`", reference.stage, axis.name);
                 let help = if item.is_some() {
                     remedy(wanted, "instances", axis.texts.iter().map(String::as_str))
+                } else if axis.name == "arm" {
+                    format!(
+                        "give that arm a value of its own: [arm.{wanted}.{}] {} = \"…\"; or leave it out with `arms`",
+                        self.family.name,
+                        show_path(&self.path),
+                    )
                 } else {
-                    match axis.name.as_str() {
-                        "arm" => format!(
-                            "give that arm a value of its own: [arm.{wanted}.{}] {} = \"…\"; or leave it out with `arms`",
-                            self.family.name,
-                            show_path(&self.path),
-                        ),
-                        _ => format!("say which: `{text}[{}={}]`", axis.name, axis.texts[0]),
-                    }
+                    format!("say which: `@{}[{}={}]`", reference.stage, axis.name, axis.texts[0])
                 };
-                (Problem::new("no-instance", message, help), "no instance")
-            })
-        })
-        .collect()
+                self.report(Problem::new("no-instance", message, help), "no instance");
+                return None;
+            };
+            choices.push(vec![at]);
+        }
+        Some(choices)
     }
 
     /// This instance's own value on an axis.
@@ -193,6 +166,25 @@ impl Resolver<'_> {
         let at = grid.axis(axis)?;
         Some(&grid.axes[at].texts[self.coordinates[at]])
     }
+}
+
+/// A reference that leaves open which of several instances it means.
+fn ambiguous(reference: &Reference<'_>, target: &Family<'_>, axis: &AxisValues) -> Problem {
+    let stage = reference.stage;
+    let item = |value: &str| match axis.name.as_str() {
+        "arm" => value.to_owned(),
+        name => format!("{name}={value}"),
+    };
+    let (one, all) =
+        (item(&axis.texts[0]), if target.grid.axes.len() == 1 { "*".to_owned() } else { item("*") });
+    Problem::new(
+        "ambiguous-reference",
+        format!("`@{stage}` has an instance for each `{}`, and this stage does not", axis.name),
+        format!(
+            "say which: `@{stage}[{one}]` for one, `@{stage}[{all}]` for all, or add \"{}\" to `foreach` of this stage",
+            axis.name
+        ),
+    )
 }
 
 /// Every combination, the last axis fastest.

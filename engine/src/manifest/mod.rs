@@ -2,7 +2,7 @@
 //! is shown at its place with what to write instead.
 //!
 //! [`load`] reads top-down:
-//! 1. `read` reads the file and what it `extends` into one tree ([`node`]) that knows the place of
+//! 1. `read` reads the file and what it `extends` into one tree (`node`) that knows the place of
 //!    each key and value; `set` lays `--set` over it.
 //! 2. `document` checks the top level; `vars` evaluates variables; `axis` holds arms and matrix.
 //! 3. `family` reads each `[stage.NAME]`: its kind, and (`grid`) the instances it fans out to.
@@ -32,6 +32,8 @@ mod resolve;
 mod set;
 mod settings;
 mod shape;
+#[cfg(test)]
+mod shape_tests;
 mod source;
 mod suggest;
 mod vars;
@@ -48,9 +50,9 @@ pub use source::Span;
 
 #[cfg(test)]
 pub(crate) use document::TOP_KEYS;
+pub(crate) use names::slug;
 #[cfg(test)]
 pub(crate) use settings::SETTINGS;
-pub(crate) use names::slug;
 pub(crate) use settings::Settings;
 pub(crate) use suggest::remedy;
 

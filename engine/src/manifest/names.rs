@@ -107,3 +107,24 @@ pub(crate) fn check_clashes<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_file_system_confuses_fold_to_one() {
+        assert_eq!(fold("Straße"), fold("STRASSE"));
+        assert_eq!(fold("caf\u{e9}"), fold("CAFE\u{301}"));
+        assert_eq!(fold("ΣΊΣΥΦΟΣ"), fold("σίσυφος"));
+        assert_ne!(fold("seed-1"), fold("seed-2"));
+        assert_ne!(fold("e"), fold("é"));
+    }
+
+    #[test]
+    fn any_text_becomes_an_experiment_name() {
+        assert_eq!(slug("My Experiment (2)"), "my-experiment-2");
+        assert_eq!(slug("steering-five-arm"), "steering-five-arm");
+        assert_eq!(slug("日本"), "my-experiment");
+    }
+}

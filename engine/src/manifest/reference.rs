@@ -81,3 +81,59 @@ impl fmt::Display for Reference<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kind::Input;
+
+    #[test]
+    fn every_form_is_read() {
+        let parse = |text| Reference::parse(text).unwrap();
+        assert_eq!(parse("@data"), Reference { stage: "data", selector: None, path: "" });
+        assert_eq!(parse("@data/a/b.txt").path, "a/b.txt");
+        assert_eq!(parse("@e[lora]").selector, Some(vec![(None, "lora")]));
+        assert_eq!(parse("@e[*]/x").selector, Some(vec![(None, "*")]));
+        assert_eq!(parse("@e[lora, seed = 2]").selector, Some(vec![(None, "lora"), (Some("seed"), "2")]));
+        assert_eq!(parse("@e/x[1]").path, "x[1]", "brackets belong to a path after the first slash");
+    }
+
+    #[test]
+    fn what_is_no_reference_is_refused() {
+        for text in [
+            "data", "@", "@/x", "@a[", "@a[]", "@a[,]", "@a[=1]", "@a[x]y", "@a]", "@a/", "@a//b", "@a/../b",
+            "@a/.",
+        ] {
+            assert!(Reference::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// A reference is what it was read from.
+        #[test]
+        fn reading_and_writing_agree(
+            stage in "[a-zA-Zé0-9_.-]{1,8}",
+            selector in prop::option::of(prop::collection::vec(
+                (prop::option::of("[a-z]{1,5}"), "([a-z0-9.-]{1,5}|\\*)"), 1..4)),
+            path in prop::option::of("[a-z0-9]{1,5}(/[a-z0-9]{1,5}(\\.[a-z]{1,3})?){0,3}"),
+        ) {
+            let selector = selector.as_ref().map(|items| {
+                items.iter().map(|(axis, value)| (axis.as_deref(), value.as_str())).collect::<Vec<_>>()
+            });
+            let reference = Reference { stage: &stage, selector, path: path.as_deref().unwrap_or_default() };
+            let text = reference.to_string();
+            prop_assert_eq!(Reference::parse(&text).unwrap(), reference.clone());
+            let several = reference.selector.iter().flatten().any(|(_, value)| *value == "*");
+            prop_assert_eq!(Input::new(text).is_fan_in(), several);
+        }
+
+        /// No text makes the parser panic.
+        #[test]
+        fn any_text_is_answered(text in "@?[a-z\\[\\]/,=*.@é ]{0,16}") {
+            let _ = Reference::parse(&text);
+            let _ = Input::new(text).is_fan_in();
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value as Json};
 
@@ -14,6 +15,7 @@ use super::inputs::Found;
 use super::node::{Step, Table, locate, show_path};
 use super::problem::{Problem, Problems};
 use super::source::Span;
+use super::suggest::{closest, remedy};
 
 /// What references may mean, for all stages.
 pub(crate) struct World<'a> {
@@ -22,6 +24,39 @@ pub(crate) struct World<'a> {
     pub folders: &'a [PathBuf],
     /// Whether paths exist, looked up once each.
     pub exists: Mutex<HashMap<PathBuf, bool>>,
+    suggested: AtomicUsize,
+}
+
+impl<'a> World<'a> {
+    /// At most this many references get a "did you mean", which compares them with every stage.
+    const SUGGESTED: usize = 200;
+
+    /// A world in which nothing was looked up yet.
+    pub fn new(families: &'a Families<'a>, folders: &'a [PathBuf]) -> Self {
+        Self { families, folders, exists: Mutex::default(), suggested: AtomicUsize::new(0) }
+    }
+
+    /// The stage that may have been meant.
+    pub fn closest(&self, wrong: &str) -> Option<&'a str> {
+        self.may_suggest().then(|| closest(wrong, self.stages()))?
+    }
+
+    /// A remedy for a reference to no stage.
+    pub fn remedy(&self, wrong: &str) -> String {
+        if self.may_suggest() {
+            remedy(wrong, "stages", self.stages())
+        } else {
+            "write the name of a stage".to_owned()
+        }
+    }
+
+    fn may_suggest(&self) -> bool {
+        self.suggested.fetch_add(1, Ordering::Relaxed) < Self::SUGGESTED
+    }
+
+    fn stages(&self) -> impl Iterator<Item = &'a str> {
+        self.families.list.iter().map(|family| family.name)
+    }
 }
 
 /// Resolves the references of one instance.

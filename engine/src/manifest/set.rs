@@ -42,34 +42,39 @@ pub(crate) fn apply(root: &mut Table, setting: &str, sources: &mut Sources, prob
     {
         path.insert(0, ("vars", span));
     }
-    if let Err(problem) = check(root, &path) {
+    if let Some(problem) = mistake(root, &path) {
         problems.push(problem);
         return;
     }
     insert(root, &path, node, problems);
 }
 
-/// Everything that must exist before it may be set. Below a stage or an arm, params need not.
-fn check(root: &Table, path: &[(&str, Span)]) -> Result<(), Problem> {
+/// What is wrong with a path: everything must exist before it may be set, except that below a
+/// stage or an arm params need not.
+fn mistake(root: &Table, path: &[(&str, Span)]) -> Option<Problem> {
     let (first, span) = path[0];
     let below = |name: &str| root.get(name).and_then(|entry| entry.node.table());
     if first == "extends" {
-        return Err(Problem::new(
-            "bad-set",
-            "`extends` cannot be set from the command line",
-            "run the manifest that extends the other one",
-        )
-        .at(span, "not settable"));
+        return Some(
+            Problem::new(
+                "bad-set",
+                "`extends` cannot be set from the command line",
+                "run the manifest that extends the other one",
+            )
+            .at(span, "not settable"),
+        );
     }
     if !ROOTS.contains(&first) && first != "deviations" {
         let vars = below("vars").into_iter().flat_map(Table::keys);
         let known = ROOTS.into_iter().chain(vars.map(String::as_str));
-        return Err(Problem::new(
-            "unknown-path",
-            format!("there is no `{first}` to set"),
-            remedy(first, "paths start with one of", known),
-        )
-        .at(span, "unknown"));
+        return Some(
+            Problem::new(
+                "unknown-path",
+                format!("there is no `{first}` to set"),
+                remedy(first, "paths start with one of", known),
+            )
+            .at(span, "unknown"),
+        );
     }
     let needs_more = match first {
         "stage" | "arm" | "defaults" => 3,
@@ -78,20 +83,24 @@ fn check(root: &Table, path: &[(&str, Span)]) -> Result<(), Problem> {
     };
     if path.len() < needs_more {
         let pattern = ["", "", ".NAME", ".NAME.PARAM"][needs_more];
-        return Err(Problem::new(
-            "bad-set",
-            format!("`{first}` is a table"),
-            format!("name what to change in it: --set {first}{pattern}=…"),
-        )
-        .at(span, "too short"));
+        return Some(
+            Problem::new(
+                "bad-set",
+                format!("`{first}` is a table"),
+                format!("name what to change in it: --set {first}{pattern}=…"),
+            )
+            .at(span, "too short"),
+        );
     }
     if needs_more == 1 && path.len() > 1 {
-        return Err(Problem::new(
-            "unknown-path",
-            format!("`{first}` is not a table"),
-            format!("write --set {first}=…"),
-        )
-        .at(path[1].1, "nothing lies below"));
+        return Some(
+            Problem::new(
+                "unknown-path",
+                format!("`{first}` is not a table"),
+                format!("write --set {first}=…"),
+            )
+            .at(path[1].1, "nothing lies below"),
+        );
     }
     if ["stage", "arm", "vars", "matrix"].contains(&first) {
         let (name, span) = path[1];
@@ -103,15 +112,17 @@ fn check(root: &Table, path: &[(&str, Span)]) -> Result<(), Problem> {
                 "vars" => ("variable", "variables"),
                 _ => ("axis", "axes of the matrix"),
             };
-            return Err(Problem::new(
-                "unknown-path",
-                format!("the manifest has no {noun} `{name}`"),
-                remedy(name, plural, known.into_iter().flat_map(Table::keys).map(String::as_str)),
-            )
-            .at(span, "unknown"));
+            return Some(
+                Problem::new(
+                    "unknown-path",
+                    format!("the manifest has no {noun} `{name}`"),
+                    remedy(name, plural, known.into_iter().flat_map(Table::keys).map(String::as_str)),
+                )
+                .at(span, "unknown"),
+            );
         }
     }
-    Ok(())
+    None
 }
 
 fn insert(root: &mut Table, path: &[(&str, Span)], node: Node, problems: &mut Problems) {

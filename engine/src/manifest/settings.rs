@@ -194,3 +194,43 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         _ => Err("write a number and a unit, such as \"8GB\" or \"512MiB\"".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let seconds = |text| duration(text).map(|duration| duration.as_secs_f64());
+        for (text, wanted) in [
+            ("90s", 90.0),
+            ("1.5h", 5400.0),
+            ("2h 30m", 9000.0),
+            ("2h30m", 9000.0),
+            ("1d", 86_400.0),
+            ("250ms", 0.25),
+            ("10 minutes", 600.0),
+        ] {
+            assert_eq!(seconds(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "90", "h", "2 hous", "-5s", "0s", "1 month", "nan", "1e400h"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, wanted) in [
+            ("8GB", 8_000_000_000),
+            ("512MiB", 536_870_912),
+            ("1.5 GB", 1_500_000_000),
+            ("100 kB", 100_000),
+            ("4TiB", 4_398_046_511_104),
+        ] {
+            assert_eq!(size(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "8", "GB", "8 gigs", "-1GB", "0GB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A half-open byte range in one of the [`Sources`].
+/// A half-open byte range in one of the texts read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// Index into the sources, in reading order.

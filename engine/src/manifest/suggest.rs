@@ -20,14 +20,37 @@ pub(crate) fn remedy<'a>(wrong: &str, what: &str, known: impl IntoIterator<Item 
     let known: Vec<&str> = known.into_iter().collect();
     match closest(wrong, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
-        None if known.is_empty() => format!("there are no {what}"),
-        None => {
-            const LISTED: usize = 20;
-            let mut list: Vec<String> = known.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
-            if known.len() > LISTED {
-                list.push(format!("{} more", known.len() - LISTED));
-            }
-            format!("{what}: {}", list.join(", "))
-        }
+        None => listed(what, known),
+    }
+}
+
+/// A remedy that lists what there is.
+fn listed<'a>(what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    const LISTED: usize = 20;
+    let mut known = known.into_iter();
+    let mut list: Vec<String> = known.by_ref().take(LISTED).map(|name| format!("`{name}`")).collect();
+    match known.count() {
+        0 if list.is_empty() => return format!("there are no {what}"),
+        0 => {}
+        more => list.push(format!("{more} more")),
+    }
+    format!("{what}: {}", list.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised_and_other_words_are_not() {
+        let known = ["rollouts", "steps", "lr", "max_new_tokens", "seed"];
+        let closest = |wrong| closest(wrong, known);
+        assert_eq!(closest("rolouts"), Some("rollouts"));
+        assert_eq!(closest("Seed"), Some("seed"));
+        assert_eq!(closest("sede"), Some("seed"));
+        assert_eq!(closest("rl"), Some("lr"));
+        assert_eq!(closest("max_new"), Some("max_new_tokens"));
+        assert_eq!(closest("temperature"), None);
+        assert_eq!(closest(""), None);
     }
 }

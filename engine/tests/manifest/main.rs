@@ -1,5 +1,6 @@
 //! Manifests: what right ones mean, what is said about wrong ones, and what is documented.
 
+mod commands;
 mod documentation;
 mod meaning;
 mod overrides;

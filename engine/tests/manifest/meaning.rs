@@ -36,6 +36,7 @@ count = 7
 kind = "table"
 samples = "@eval[*]"
 claims = "${claims}"
+arms = "${arms}"
 publish = "table"
 
 [stage.base]
@@ -99,6 +100,7 @@ fn five_arms_expand_in_order() {
     assert_eq!(table.depends_on, [6, 7, 8, 9, 10, 11]);
     assert_eq!(table.params["samples"]["lora,seed=2"], json!({"$input": "@eval[lora,seed=2]"}));
     assert_eq!(table.params["claims"], json!({"base": 0.5}));
+    assert_eq!(table.params["arms"][1], json!({"name": "steering", "label": "Steering vectors"}));
     assert_eq!(table.publish.as_deref(), Some("table"));
     assert_eq!(stage("eval[base,seed=2]").params["model"], json!({"$input": "@base"}));
 }
@@ -316,8 +318,7 @@ fn a_manifest_is_laid_over_the_one_it_extends() {
 
 #[test]
 fn the_digest_covers_every_file_and_no_path() {
-    let digest =
-        |files: &[(&str, &str)]| Folder::new(files).load(&[]).ok().expect("a plan").experiment.digest;
+    let digest = |files: &[(&str, &str)]| Folder::new(files).load(&[]).expect("a plan").experiment.digest;
     let top = "extends = \"b.toml\"\n";
     let base = "name = \"x\"\n[stage.a]\nkind = \"note\"\n";
     let one = digest(&[("m.toml", top), ("b.toml", base)]);

@@ -206,6 +206,17 @@ model = "@left"
 }
 
 #[test]
+fn a_long_cycle_is_cut_short() {
+    let mut text = String::from("name = \"x\"\n");
+    for stage in 0..20 {
+        let next = (stage + 1) % 20;
+        text.push_str(&format!("[stage.s{stage}]\nkind = \"train\"\nmodel = \"@s{next}\"\n"));
+    }
+    let text = mistakes(&text);
+    assert_snapshot!(text.lines().take(4).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
 fn outputs_that_do_not_exist() {
     assert_snapshot!(mistakes(
         r#"
@@ -218,6 +229,12 @@ model = "@data/trian.jsonl"
 [stage.fine]
 kind = "train"
 model = "@train/model/config.json"
+[stage.open]
+kind = "table"
+samples = {}
+[stage.fine-too]
+kind = "train"
+model = "@open/whatever.txt"
 "#
     ));
 }

@@ -147,6 +147,31 @@ proptest! {
     }
 }
 
+#[test]
+fn long_chains_and_long_cycles_are_handled() {
+    let chain: Vec<Vec<usize>> =
+        (0..100_000).map(|node| if node < 99_999 { vec![node + 1] } else { Vec::new() }).collect();
+    let order = graph::order(&chain).expect("no cycle");
+    assert_eq!((order[0], order[99_999]), (99_999, 0));
+    let cycle: Vec<Vec<usize>> = (0..100_000).map(|node| vec![(node + 1) % 100_000]).collect();
+    let cycles = graph::order(&cycle).expect_err("a cycle");
+    assert_eq!(cycles.len(), 1);
+    assert_eq!(cycles[0].len(), 100_001);
+}
+
+#[test]
+fn many_mistakes_are_counted_and_the_first_ones_shown() {
+    let mut text = String::from("name = \"x\"\n");
+    for stage in 0..2_000 {
+        let _ = writeln!(text, "[stage.s{stage}]\nkind = \"train\"\nmodel = \"@t{stage}\"");
+    }
+    let errors = load(&text).err().expect("mistakes");
+    assert_eq!(errors.problems().len(), 2_000);
+    let shown = errors.render(false, 100);
+    assert_eq!(shown.matches("×").count(), 50);
+    assert!(shown.contains("and 1950 more problems"), "{shown}");
+}
+
 const PIECES: &[&str] = &[
     "[stage.a]\n",
     "[stage.b]\n",

@@ -98,6 +98,9 @@ pub struct Table {
     /// Published numbers.
     #[serde(default)]
     pub claims: serde_json::Value,
+    /// What is compared.
+    #[serde(default)]
+    pub arms: Vec<serde_json::Value>,
     /// More files, in order.
     #[serde(default)]
     pub more: Vec<Input>,
@@ -155,6 +158,9 @@ impl Stage for Table {
     const VERSION: u32 = 1;
     fn outputs(&self) -> Vec<String> {
         vec!["table.csv".into()]
+    }
+    fn has_more_outputs(&self) -> bool {
+        true
     }
     fn run(&self, _: &StageCtx) -> Result<(), StageError> {
         Ok(())

@@ -2,17 +2,23 @@
 //! transformers 4 (`rope_theta`, `rope_scaling`, `torch_dtype`) and transformers 5
 //! (`rope_parameters`, `dtype`).
 //!
+//! `parse` reads it, `write` writes it back; `generation` is `generation_config.json`.
+//!
 //! Whatever would make this crate compute something else than `transformers` does is
 //! refused by name here, before a weight is read. A missing number that decides results
 //! (such as `rope_theta`) is an error, never a default.
 
+mod generation;
 mod parse;
+mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::DType;
 use serde_json::{Map, Value};
+
+pub use self::generation::GenerationConfig;
 
 /// Model families whose arithmetic this crate implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use self::prompt::{Prompt, PromptTemplate, Shot};
-use crate::checkpoint::{Checkpoint, GgufMetadata, GgufValue};
+use crate::checkpoint::{Checkpoint, GgufMetadata, gguf_tokenizer};
 
 /// Steps that a template may take; a hostile one ends with an error instead of never.
-const FUEL: u64 = 50_000_000;
+const FUEL: u64 = 10_000_000;
 
 /// A template that cannot be read or rendered.
 #[derive(Debug, thiserror::Error)]
@@ -120,14 +120,7 @@ impl ChatTemplate {
 
     fn from_gguf(metadata: &GgufMetadata) -> Result<Option<Self>, TemplateError> {
         let Some(source) = metadata.text("tokenizer.chat_template") else { return Ok(None) };
-        let list = metadata.list("tokenizer.ggml.tokens").unwrap_or_default();
-        let mut tokens = Map::new();
-        for (ours, theirs) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")] {
-            let id = metadata.integer(&format!("tokenizer.ggml.{theirs}_token_id"));
-            if let Some(GgufValue::Text(token)) = id.and_then(|id| list.get(usize::try_from(id).ok()?)) {
-                tokens.insert(format!("{ours}_token"), json!(token));
-            }
-        }
+        let tokens = gguf_tokenizer::special_tokens(metadata);
         Self::new(source.to_string(), tokens, &metadata.file.display().to_string()).map(Some)
     }
 

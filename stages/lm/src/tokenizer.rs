@@ -5,10 +5,8 @@
 //! user text, [`Tokenizer::encode_with_specials`] for template-made text, and
 //! [`Tokenizer::guard`] for the mixture of both that a chat template renders.
 //!
-//! - `gguf`: a `tokenizer.json` out of a GGUF file's metadata;
 //! - `stream`: text piece by piece, as generation goes on.
 
-mod gguf;
 mod stream;
 
 use std::collections::HashSet;
@@ -17,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use self::stream::TextStream;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, gguf_tokenizer};
 
 /// A tokenizer that cannot be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +82,7 @@ impl Tokenizer {
                 if beside.is_file() {
                     return Self::from_file(&beside);
                 }
-                let json = gguf::tokenizer_json(metadata)
+                let json = gguf_tokenizer::tokenizer_json(metadata)
                     .map_err(|detail| TokenizerError::file(&metadata.file, detail))?;
                 Self::from_json(&json, &metadata.file)
             }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use lm::rng::Stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -117,7 +118,7 @@ impl Order {
 }
 
 /// How sequences share a forward pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Batching {
     /// At most this many tokens, padding included, go through the model at once. Decides memory and

@@ -5,13 +5,14 @@
 //! and moments here are flat f32 vectors, whatever the model computes in.
 
 use burn::tensor::{Device, DType, Tensor, TensorData};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::loss::floats;
 
 /// AdamW (Loshchilov & Hutter 2019) as `torch.optim.AdamW` computes it, with its defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamW {
     /// Decay of the mean of gradients.

@@ -3,12 +3,13 @@
 //! burn's schedulers are iterators with a state of their own; a function of the step needs no saved
 //! state, so a resumed run cannot disagree with an uninterrupted one.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 
 /// The shape of the learning rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
     /// Stays at its peak.

@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::format::Format;
+use crate::config::FloatType;
 
 /// Values per task: enough to hide the scheduling, small enough to share out.
 const TASK: usize = 1 << 16;
@@ -89,8 +90,8 @@ pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
     out
 }
 
-/// The same values as little-endian bytes of the format's own float type.
-pub(super) fn to_bytes(tensor: Stored<'_>) -> Vec<u8> {
+/// The values of a tensor as little-endian bytes of another number format.
+pub(super) fn to_bytes(tensor: Stored<'_>, dtype: FloatType) -> Vec<u8> {
     fn bytes<T: Float, const N: usize>(tensor: Stored<'_>, le: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {
         let values = to_vec::<T>(tensor);
         let mut out = vec![0; values.len() * N];
@@ -101,10 +102,10 @@ pub(super) fn to_bytes(tensor: Stored<'_>) -> Vec<u8> {
         });
         out
     }
-    match tensor.format {
-        Format::F16 => bytes::<f16, 2>(tensor, f16::to_le_bytes),
-        Format::BF16 => bytes::<bf16, 2>(tensor, bf16::to_le_bytes),
-        _ => bytes::<f32, 4>(tensor, f32::to_le_bytes),
+    match dtype {
+        FloatType::F32 => bytes::<f32, 4>(tensor, f32::to_le_bytes),
+        FloatType::F16 => bytes::<f16, 2>(tensor, f16::to_le_bytes),
+        FloatType::BF16 => bytes::<bf16, 2>(tensor, bf16::to_le_bytes),
     }
 }
 

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::ConfigError;
 
+/// Names that a list in an error shows at most.
+const LISTED: usize = 8;
+
 /// A checkpoint that cannot be read or written, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -44,6 +47,14 @@ pub enum CheckpointError {
         /// What is wrong.
         detail: String,
     },
+    /// The values of a tensor that is to be written cannot be had.
+    #[error("tensor `{tensor}`: {detail}")]
+    Values {
+        /// Its name.
+        tensor: String,
+        /// Why not.
+        detail: String,
+    },
     /// Tensors that the configuration calls for are not there.
     #[error("{}: {count} tensors are missing: {}", path.display(), tensors.join(", "))]
     Missing {
@@ -69,6 +80,23 @@ pub enum CheckpointError {
 impl CheckpointError {
     pub(super) fn io(path: &Path, source: std::io::Error) -> Self {
         CheckpointError::Io { path: path.to_path_buf(), source }
+    }
+
+    /// A tensor whose values could not be had, from a source outside of this module.
+    pub fn values(tensor: &str, detail: impl ToString) -> Self {
+        CheckpointError::Values { tensor: tensor.to_string(), detail: detail.to_string() }
+    }
+
+    pub(super) fn missing(path: PathBuf, mut tensors: Vec<String>) -> Self {
+        let count = tensors.len();
+        tensors.truncate(LISTED);
+        CheckpointError::Missing { path, count, tensors }
+    }
+
+    pub(super) fn extra(path: PathBuf, mut tensors: Vec<String>) -> Self {
+        let count = tensors.len();
+        tensors.truncate(LISTED);
+        CheckpointError::Extra { path, count, tensors }
     }
 
     pub(super) fn header(file: &Path, detail: impl Into<String>) -> Self {

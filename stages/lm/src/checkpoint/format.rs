@@ -232,3 +232,35 @@ fn q6_k(b: &[u8; 210], out: &mut [f32; QK_K]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against `gguf.quants.dequantize` (tests/scripts/gguf_files.py), bit for bit.
+    #[test]
+    fn blocks_equal_the_gguf_package() {
+        let bytes = include_bytes!("../../tests/fixtures/gguf/blocks.safetensors");
+        let file = safetensors::SafeTensors::deserialize(bytes).unwrap();
+        let names = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"];
+        let numbers = [0, 1, 30, 2, 3, 6, 7, 8, 12, 13, 14];
+        for (name, number) in names.into_iter().zip(numbers) {
+            let format = Format::from_ggml(number).unwrap();
+            let blocks = file.tensor(name).unwrap().data();
+            let (values, size) = format.block();
+            let mut found = vec![0.0; blocks.len() / size * values];
+            format.decode(blocks, &mut found);
+            let wanted: Vec<f32> = file
+                .tensor(&format!("{name}.values"))
+                .unwrap()
+                .data()
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b))
+                .collect();
+            assert!(wanted.iter().any(|x| *x != 0.0));
+            assert_eq!(found, wanted, "{name}");
+        }
+    }
+}

@@ -118,7 +118,13 @@ pub(super) fn config(
     if let Some(experts) = metadata.integer(&key("expert_count")) {
         set("num_experts", json!(experts));
     }
-    set("rope_parameters", rope(metadata, &key, entries, bytes)?);
+    let rope = rope(metadata, &key, entries, bytes)?;
+    // As transformers 4 reads it as well, which ignores the newer key.
+    set("rope_theta", rope["rope_theta"].clone());
+    if rope["rope_type"] != "default" {
+        set("rope_scaling", rope.clone());
+    }
+    set("rope_parameters", rope);
     for (ours, theirs) in [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")] {
         set(ours, json!(metadata.integer(&format!("tokenizer.ggml.{theirs}_token_id"))));
     }

@@ -4,7 +4,9 @@
 //!   (`model.layers.0.self_attn.q_proj.weight`), matrices `[out, in]`;
 //! - `safetensors`: header and shard index, every number checked;
 //! - `gguf`: the container; `gguf_model`: its names, row order and configuration;
+//!   `gguf_tokenizer`: its tokenizer;
 //! - `format`: stored number formats; `convert`: parallel conversion into another;
+//! - `write`: [`write_folder`];
 //! - `error`: what can be wrong.
 //!
 //! Files are mapped, not read: a tensor's pages come in when it is loaded and only that
@@ -15,7 +17,9 @@ mod error;
 mod format;
 mod gguf;
 mod gguf_model;
+pub(crate) mod gguf_tokenizer;
 mod safetensors;
+mod write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -32,7 +36,8 @@ use self::convert::Stored;
 pub use self::error::CheckpointError;
 use self::format::Format;
 pub use self::gguf::{Metadata as GgufMetadata, Value as GgufValue};
-use crate::config::{FloatType, ModelConfig};
+pub use self::write::{TensorSpec, WriteOptions, write_folder};
+use crate::config::{FloatType, GenerationConfig, ModelConfig};
 
 /// The values of one tensor as they are stored.
 #[derive(Debug)]
@@ -180,6 +185,11 @@ impl Checkpoint {
         &self.config
     }
 
+    /// What `generation_config.json` suggests; for a GGUF file, its end tokens.
+    pub fn generation_config(&self) -> Result<GenerationConfig, CheckpointError> {
+        Ok(GenerationConfig::from_folder(&self.path, &self.config)?)
+    }
+
     /// The folder or file that was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -210,9 +220,20 @@ impl Checkpoint {
         let bytes = if place.interleaved.is_none() && place.format.block() == (1, float.size()) {
             Cow::Borrowed(stored.bytes)
         } else {
-            Cow::Owned(convert::to_bytes(stored))
+            Cow::Owned(convert::to_bytes(stored, float))
         };
         Ok(TensorView { dtype: float, shape: place.shape.clone(), bytes })
+    }
+
+    /// The values of a tensor as little-endian bytes in the asked number format.
+    ///
+    /// Errors: no tensor of that name.
+    pub fn bytes(&self, name: &str, dtype: FloatType) -> Result<Cow<'_, [u8]>, CheckpointError> {
+        let place = self.place(name)?;
+        match place.format.float() == dtype {
+            true => Ok(self.tensor(name)?.bytes),
+            false => Ok(Cow::Owned(convert::to_bytes(self.stored(place), dtype))),
+        }
     }
 
     /// Loads a tensor onto a device in the asked number format (F32, F16 or BF16).
@@ -258,9 +279,7 @@ impl Checkpoint {
             }
         }
         if !missing.is_empty() {
-            let count = missing.len();
-            missing.truncate(8);
-            return Err(CheckpointError::Missing { path: self.path.clone(), count, tensors: missing });
+            return Err(CheckpointError::missing(self.path.clone(), missing));
         }
         let known: HashSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
         let mut extra: Vec<String> =
@@ -269,12 +288,10 @@ impl Checkpoint {
             self.check_tied_head()?;
             extra.retain(|name| name != "lm_head.weight");
         }
-        if !extra.is_empty() {
-            let count = extra.len();
-            extra.truncate(8);
-            return Err(CheckpointError::Extra { path: self.path.clone(), count, tensors: extra });
+        match extra.is_empty() {
+            true => Ok(()),
+            false => Err(CheckpointError::extra(self.path.clone(), extra)),
         }
-        Ok(())
     }
 
     fn check_tied_head(&self) -> Result<(), CheckpointError> {
@@ -301,11 +318,8 @@ impl Checkpoint {
     }
 
     fn place(&self, name: &str) -> Result<&Place, CheckpointError> {
-        self.tensors.get(name).ok_or_else(|| CheckpointError::Missing {
-            path: self.path.clone(),
-            count: 1,
-            tensors: vec![name.to_string()],
-        })
+        let missing = || CheckpointError::missing(self.path.clone(), vec![name.to_string()]);
+        self.tensors.get(name).ok_or_else(missing)
     }
 
     fn wrong_shape(&self, name: &str, place: &Place, expected: &[usize]) -> CheckpointError {

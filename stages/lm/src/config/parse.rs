@@ -91,10 +91,10 @@ fn unsupported(feature: &str, detail: impl Into<String>) -> ConfigErrorKind {
 }
 
 /// Typed access to the keys of a configuration; `null` counts as absent, as in transformers.
-struct Fields<'a>(&'a Map<String, Value>);
+pub(super) struct Fields<'a>(pub(super) &'a Map<String, Value>);
 
 impl Fields<'_> {
-    fn present(&self, key: &str) -> Option<&Value> {
+    pub(super) fn present(&self, key: &str) -> Option<&Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
@@ -105,7 +105,7 @@ impl Fields<'_> {
         }
     }
 
-    fn invalid(&self, key: &str, expected: &str) -> ConfigErrorKind {
+    pub(super) fn invalid(&self, key: &str, expected: &str) -> ConfigErrorKind {
         let found = self.0.get(key).map_or("absent".into(), Value::to_string);
         ConfigErrorKind::Invalid { key: key.into(), found, expected: expected.into() }
     }
@@ -118,7 +118,7 @@ impl Fields<'_> {
         }
     }
 
-    fn number(&self, key: &str) -> Kind<Option<f64>> {
+    pub(super) fn number(&self, key: &str) -> Kind<Option<f64>> {
         let Some(value) = self.present(key) else {
             return Ok(None);
         };
@@ -128,7 +128,7 @@ impl Fields<'_> {
         }
     }
 
-    fn flag(&self, key: &str) -> Kind<bool> {
+    pub(super) fn flag(&self, key: &str) -> Kind<bool> {
         match self.present(key) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -145,7 +145,7 @@ impl Fields<'_> {
     }
 
     /// One id or a list of ids. Negative ids mean "none" in some published files.
-    fn token_ids(&self, key: &str) -> Kind<Vec<u32>> {
+    pub(super) fn token_ids(&self, key: &str) -> Kind<Vec<u32>> {
         let one = |value: &Value| match value.as_i64() {
             Some(id) if id < 0 => Ok(None),
             Some(id) if id <= i64::from(u32::MAX) => Ok(Some(id as u32)),

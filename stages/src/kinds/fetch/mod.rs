@@ -191,6 +191,10 @@ impl Stage for Fetch {
         }
     }
 
+    fn has_more_outputs(&self) -> bool {
+        self.file_name().is_none()
+    }
+
     fn check(&self) -> Vec<ParamProblem> {
         let mut problems = Vec::new();
         let mut add = |param: &str, message: &str, help: &str| {

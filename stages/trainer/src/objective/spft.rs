@@ -1,12 +1,13 @@
 //! SPFT: cross-entropy with each token weighted by `p·σ(-λΔ)`, where Δ says how far the policy has
 //! moved from a frozen reference. No public formulation exists; what it leaves open is an option.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TokenLoss;
 
 /// What Δ measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Distance {
     /// `lp - lp_ref`

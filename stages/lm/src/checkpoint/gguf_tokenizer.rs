@@ -1,18 +1,18 @@
-//! A `tokenizer.json` out of a GGUF file's metadata.
+//! A `tokenizer.json` and a `tokenizer_config.json` out of a GGUF file's metadata.
 //!
 //! llama.cpp names the pre-tokenizer (`tokenizer.ggml.pre`) instead of storing it; the
 //! definitions here are those of the models' own `tokenizer.json` files.
 
 use serde_json::{Map, Value, json};
 
-use crate::checkpoint::{GgufMetadata, GgufValue};
+use super::{GgufMetadata, GgufValue};
 
 /// `tokenizer.ggml.token_type`, from llama.cpp's `llama_token_type`.
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
 /// The content of a `tokenizer.json`, or what is wrong with the metadata.
-pub(super) fn tokenizer_json(metadata: &GgufMetadata) -> Result<Value, String> {
+pub(crate) fn tokenizer_json(metadata: &GgufMetadata) -> Result<Value, String> {
     let model =
         metadata.text("tokenizer.ggml.model").ok_or("holds no tokenizer; put a tokenizer.json beside it")?;
     if model != "gpt2" {
@@ -62,6 +62,30 @@ pub(super) fn tokenizer_json(metadata: &GgufMetadata) -> Result<Value, String> {
             "ignore_merges": style.ignore_merges, "vocab": vocab, "merges": merges,
         },
     }))
+}
+
+/// `bos_token` and the like, by name, as the metadata's token ids spell them.
+pub(crate) fn special_tokens(metadata: &GgufMetadata) -> Map<String, Value> {
+    let list = metadata.list("tokenizer.ggml.tokens").unwrap_or_default();
+    let mut tokens = Map::new();
+    for (ours, theirs) in [("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")] {
+        let id = metadata.integer(&format!("tokenizer.ggml.{theirs}_token_id"));
+        if let Some(GgufValue::Text(token)) = id.and_then(|id| list.get(usize::try_from(id).ok()?)) {
+            tokens.insert(format!("{ours}_token"), json!(token));
+        }
+    }
+    tokens
+}
+
+/// The content of a `tokenizer_config.json`.
+pub(super) fn tokenizer_config(metadata: &GgufMetadata) -> Value {
+    let mut config = special_tokens(metadata);
+    config.insert("tokenizer_class".into(), json!("PreTrainedTokenizerFast"));
+    config.insert("clean_up_tokenization_spaces".into(), json!(false));
+    if let Some(template) = metadata.text("tokenizer.chat_template") {
+        config.insert("chat_template".into(), json!(template));
+    }
+    Value::Object(config)
 }
 
 fn texts<'a>(metadata: &'a GgufMetadata, key: &str) -> Result<Vec<&'a str>, String> {
