@@ -5,7 +5,7 @@
 //!     cargo bench -p engine --bench scale -- 1000 100000   # these sizes
 //!
 //! Every stage reads two of the layer before. Times are wall-clock of the whole process, the best
-//! of five for cached runs; memory is the peak resident size of a cached run.
+//! of five for cached runs, with the processor time it took; memory is the peak resident size of a cached run.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -19,24 +19,34 @@ fn main() {
     let sizes: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if sizes.is_empty() { vec![1_000, 10_000] } else { sizes };
     println!(
-        "{:>9} {:>9} {:>11} {:>11} {:>11} {:>9}",
-        "stages", "edges", "first run", "cached", "plan", "memory"
+        "{:>9} {:>9} {:>11} {:>11} {:>11} {:>11} {:>9}",
+        "stages", "edges", "first run", "cached", "(cpu)", "plan", "memory"
     );
     for size in sizes {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let edges = write_manifest(folder.path(), size);
-        let (first, _) = time(folder.path(), &["run", "p.toml"]);
+        let first = time(folder.path(), &["run", "p.toml"]);
         let runs: Vec<_> = (0..5).map(|_| time(folder.path(), &["run", "p.toml"])).collect();
-        let cached = runs.iter().map(|run| run.0).min().unwrap_or_default();
-        let memory = runs.iter().map(|run| run.1).max().unwrap_or_default();
-        let plan = (0..5).map(|_| time(folder.path(), &["plan", "p.toml"]).0).min().unwrap_or_default();
+        let best = |runs: &[Took], of: fn(&Took) -> Duration| runs.iter().map(of).min().unwrap_or_default();
+        let memory = runs.iter().map(|run| run.memory).max().unwrap_or_default();
+        let plans: Vec<_> = (0..5).map(|_| time(folder.path(), &["plan", "p.toml"])).collect();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         println!(
-            "{size:>9} {edges:>9} {:>9.2} s {:>8.1} ms {:>8.1} ms {memory:>6} MB",
-            first.as_secs_f64(),
-            cached.as_secs_f64() * 1e3,
-            plan.as_secs_f64() * 1e3
+            "{size:>9} {edges:>9} {:>9.2} s {:>8.1} ms {:>8.1} ms {:>8.1} ms {memory:>6} MB",
+            first.wall.as_secs_f64(),
+            milliseconds(best(&runs, |run| run.wall)),
+            milliseconds(best(&runs, |run| run.cpu)),
+            milliseconds(best(&plans, |run| run.wall)),
         );
     }
+}
+
+/// What a command took.
+struct Took {
+    wall: Duration,
+    cpu: Duration,
+    /// Peak resident size in MB.
+    memory: i64,
 }
 
 /// Layers of `WIDTH` stages; returns the number of edges.
@@ -60,8 +70,8 @@ fn write_manifest(folder: &Path, size: usize) -> usize {
     edges
 }
 
-/// Wall time and peak memory (MB) of one command, which must succeed.
-fn time(folder: &Path, args: &[&str]) -> (Duration, i64) {
+/// Times one command, which must succeed.
+fn time(folder: &Path, args: &[&str]) -> Took {
     let began = Instant::now();
     let mut command = Command::new(PROGRAM);
     command.args(args).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -73,7 +83,9 @@ fn time(folder: &Path, args: &[&str]) -> (Duration, i64) {
         libc::wait4(child.id() as i32, &mut status, 0, &mut usage);
         usage
     };
-    let took = began.elapsed();
+    let wall = began.elapsed();
     assert_eq!(status, 0, "{args:?} failed");
-    (took, usage.ru_maxrss / 1024)
+    let spent =
+        |time: libc::timeval| Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64);
+    Took { wall, cpu: spent(usage.ru_utime) + spent(usage.ru_stime), memory: usage.ru_maxrss / 1024 }
 }

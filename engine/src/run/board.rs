@@ -112,7 +112,9 @@ impl Board {
         wave
     }
 
-    fn is_resolvable(&self, index: usize) -> bool {
+    /// True while a stage waits for nothing but its key. A stage of a wave loses this when an
+    /// earlier one of the same wave takes back what it depends on.
+    pub fn is_resolvable(&self, index: usize) -> bool {
         self.nodes[index].state == State::Waiting && self.nodes[index].missing == 0
     }
 
@@ -132,9 +134,9 @@ impl Board {
         self.dependents[index].is_empty()
     }
 
-    /// Stages that may start, in plan order.
-    pub fn ready(&self) -> impl Iterator<Item = usize> + '_ {
-        self.ready.iter().copied()
+    /// The first stage from `from` on that may start.
+    pub fn next_ready(&self, from: usize) -> Option<usize> {
+        self.ready.range(from..).next().copied()
     }
 
     /// A resolved stage is a miss.
@@ -144,6 +146,7 @@ impl Board {
 
     /// A ready stage starts.
     pub fn set_running(&mut self, index: usize) {
+        self.nodes[index].stale = false;
         self.set_state(index, State::Running);
     }
 
@@ -319,19 +322,24 @@ mod tests {
             let mut running: Vec<(usize, Key)> = Vec::new();
             let (mut losses, mut order) = (losses.into_iter(), order.into_iter().cycle());
             for _ in 0..10_000 {
-                for index in board.take_wave() {
+                let wave = board.take_wave();
+                let idle = wave.is_empty();
+                for index in wave {
+                    if !board.is_resolvable(index) {
+                        continue;
+                    }
                     let key = world.key(&board, index);
                     match world.store.get(&key) {
                         Some(output) => board.set_done(index, Known { key, output: *output, parts: vec![] }, false),
                         None => board.set_ready(index),
                     }
                 }
-                for index in board.ready().collect::<Vec<_>>() {
+                while let Some(index) = board.next_ready(0) {
                     board.set_running(index);
                     running.push((index, world.key(&board, index)));
                 }
                 if running.is_empty() {
-                    break;
+                    if idle { break } else { continue }
                 }
                 let (index, key) = running.remove(order.next().unwrap().index(running.len()));
                 if let Some((which, _)) = losses.next()

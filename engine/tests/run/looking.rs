@@ -110,7 +110,12 @@ fn diff_names_what_changed_and_whether_the_output_did() {
     let place = Place::new(SMALL);
     place.succeed(&[]);
     place.succeed(&["--set", "arm.two.each.prefix=TWO "]);
-    let runs: Vec<String> = place.text(&["runs"]).lines().skip(1).map(|line| line[..20].to_owned()).collect();
+    let runs: Vec<String> = place
+        .text(&["runs"])
+        .lines()
+        .skip(1)
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
     assert_eq!(runs.len(), 2);
     assert!(runs[0] > runs[1], "newest first");
     let diff = place.text(&["diff", &runs[1], "latest"]);
