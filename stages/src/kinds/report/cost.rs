@@ -37,8 +37,8 @@ pub fn gather(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<Cost>
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
-        let summary: Summary = serde_json::from_str(&text)
-            .map_err(|e| StageError::input(format!("{}: {e}", path.display())))?;
+        let summary: Summary =
+            serde_json::from_str(&text).map_err(|e| StageError::input(format!("{}: {e}", path.display())))?;
         let place = arms.iter().position(|arm| arm.name == arm_of(label));
         costs.push((place.unwrap_or(arms.len()), cost(label, arms, &summary)));
     }
