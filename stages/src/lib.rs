@@ -5,9 +5,14 @@
 //! | `aggregate` | `kinds/aggregate/` | compares the arms: intervals, paired tests, claims |
 //! | `chart` | `kinds/chart.rs` | draws accuracy and training curves |
 //! | `command` | `kinds/command.rs` | runs any program |
+//! | `eval` | `kinds/eval.rs` | generates answers to a benchmark |
+//! | `init` | `kinds/init.rs` | makes a model with random weights |
+//! | `convert` | `kinds/convert.rs` | folds an adapter into a plain checkpoint |
 //! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
 //! | `grade` | `kinds/grade.rs` | extracts and checks answers |
+//! | `report` | `kinds/report/` | writes the page that people read |
 //! | `synth` | `kinds/synth/` | makes arithmetic word problems |
+//! | `train` | `kinds/train/` | trains a model or an adapter |
 //! | `tokenizer` | `kinds/tokenizer.rs` | learns a small BPE tokenizer |
 //!
 //! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
@@ -17,14 +22,18 @@
 //! To add a kind: write `kinds/NAME.rs` with a params struct that implements
 //! [`engine::kind::Stage`], and add its line to [`registry`].
 
+pub mod adapter;
 pub mod arms;
 pub mod chart;
 pub mod kinds;
 pub mod metrics;
+pub mod model;
+pub mod questions;
 pub mod repetition;
 pub mod samples;
 #[cfg(test)]
 mod samples_of_tests;
+pub mod sampling;
 pub mod stats;
 pub mod table;
 
@@ -36,8 +45,13 @@ pub fn registry() -> Registry {
         .with::<kinds::aggregate::Aggregate>()
         .with::<kinds::chart::Chart>()
         .with::<kinds::command::Command>()
+        .with::<kinds::eval::Eval>()
+        .with::<kinds::train::Train>()
+        .with::<kinds::init::Init>()
+        .with::<kinds::convert::Convert>()
         .with::<kinds::fetch::Fetch>()
         .with::<kinds::grade::Grade>()
+        .with::<kinds::report::Report>()
         .with::<kinds::synth::Synth>()
         .with::<kinds::tokenizer::Tokenizer>()
 }

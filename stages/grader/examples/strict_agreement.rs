@@ -1,7 +1,8 @@
 //! Acceptance of the strict mode per category of a pairs file, with every false positive.
 //!
-//! `strict_agreement FILE [--misses] [--only TEXT]`: each line of FILE is an object with `pred`,
-//! `gold`, `source` and `intended` (true, false or null).
+//! `strict_agreement FILE [--misses] [--verdicts] [--only TEXT]`: each line of FILE is an object
+//! with `pred`, `gold`, `source` and `intended` (true, false or null). `--misses` lists what was
+//! rejected wrongly, `--verdicts` prints nothing but `true` or `false` for each line.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,10 +13,11 @@ use grader::strict;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some(path) = args.first() else {
-        eprintln!("usage: strict_agreement FILE [--misses] [--only TEXT]");
+        eprintln!("usage: strict_agreement FILE [--misses] [--verdicts] [--only TEXT]");
         return ExitCode::from(2);
     };
     let misses = args.iter().any(|a| a == "--misses");
+    let verdicts = args.iter().any(|a| a == "--verdicts");
     let only = args.iter().position(|a| a == "--only").and_then(|i| args.get(i + 1));
     let text = match std::fs::read_to_string(path) {
         Ok(t) => t,
@@ -35,6 +37,18 @@ fn main() -> ExitCode {
         let category = source.split_once(':').map_or(source.as_str(), |s| s.1).to_owned();
         if only.is_none_or(|o| category.contains(o.as_str())) {
             pairs.push((category, field("pred"), field("gold"), v["intended"].as_bool()));
+        }
+    }
+
+    if verdicts {
+        for (_, pred, gold, _) in &pairs {
+            println!("{}", strict::equal(pred, gold).equal);
+        }
+        return ExitCode::SUCCESS;
+    }
+    for (category, pred, gold, _) in &pairs {
+        if strict::equal(pred, gold).equal != strict::equal(gold, pred).equal {
+            println!("not symmetric {category}: {pred}  |||  {gold}");
         }
     }
 

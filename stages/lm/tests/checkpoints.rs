@@ -101,11 +101,11 @@ fn converts_number_formats() {
     let checkpoint = Checkpoint::open(&tiny("llama-gqa")).unwrap();
     let exact = floats(&checkpoint.tensor(name).unwrap().bytes);
     let load = |dtype| checkpoint.load::<2>(name, [24, 16], &device, dtype).unwrap().into_data();
-    assert_eq!(load(DType::F32).into_vec::<f32>().unwrap(), exact);
+    assert_eq!(load(DType::F32).try_into_vec::<f32>().unwrap(), exact);
     let rounded: Vec<bf16> = exact.iter().map(|x| bf16::from_f32(*x)).collect();
-    assert_eq!(load(DType::BF16).into_vec::<bf16>().unwrap(), rounded);
+    assert_eq!(load(DType::BF16).try_into_vec::<bf16>().unwrap(), rounded);
     let rounded: Vec<f16> = exact.iter().map(|x| f16::from_f32(*x)).collect();
-    assert_eq!(load(DType::F16).into_vec::<f16>().unwrap(), rounded);
+    assert_eq!(load(DType::F16).try_into_vec::<f16>().unwrap(), rounded);
     assert!(checkpoint.load::<2>(name, [24, 16], &device, DType::I64).is_err());
 
     let stored = Checkpoint::open(&tiny("qwen2-bf16")).unwrap();
@@ -113,9 +113,9 @@ fn converts_number_formats() {
     let bytes = stored.tensor(name).unwrap().bytes.into_owned();
     let exact: Vec<bf16> = bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b)).collect();
     let load = |dtype| stored.load::<2>(name, [24, 16], &device, dtype).unwrap().into_data();
-    assert_eq!(load(DType::BF16).into_vec::<bf16>().unwrap(), exact);
+    assert_eq!(load(DType::BF16).try_into_vec::<bf16>().unwrap(), exact);
     let wide: Vec<f32> = exact.iter().map(|x| x.to_f32()).collect();
-    assert_eq!(load(DType::F32).into_vec::<f32>().unwrap(), wide);
+    assert_eq!(load(DType::F32).try_into_vec::<f32>().unwrap(), wide);
     assert_eq!(floats(&stored.bytes(name, FloatType::F32).unwrap()), wide);
 }
 

@@ -258,6 +258,36 @@ fn finished_samples_are_reported_at_once_and_the_caller_can_stop() {
     assert_eq!(seen, [(2, 0, 2)]);
 }
 
+/// The tensor path serves other devices; on the CPU it must give what the host path gives.
+#[test]
+fn the_tensor_path_generates_the_same() {
+    for name in ["qwen2-untied", "llama-head-dim", "llama-tied"] {
+        let tiny = Tiny::load(name);
+        let requests = [crowd(&tiny), greedy(&tiny.prompts, 16)].concat();
+        let want = go(&mut engine(&tiny, EngineOptions::default()), &requests).samples;
+        for (max_batch, prefill_tokens) in [(32, 512), (3, 5)] {
+            let options =
+                EngineOptions { max_batch, prefill_tokens, tensors: true, ..Default::default() };
+            let got = go(&mut engine(&tiny, options), &requests).samples;
+            for (a, b) in want.iter().flatten().zip(got.iter().flatten()) {
+                assert_eq!(a.ids, b.ids, "{name}");
+                assert!(common::max_diff(&a.model_logprobs, &b.model_logprobs) < 5e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_call_computed_serves_the_next() {
+    let tiny = Tiny::load("llama-gqa");
+    let mut engine = engine(&tiny, EngineOptions::default());
+    let first = go(&mut engine, &greedy(&tiny.prompts, 16));
+    let second = go(&mut engine, &greedy(&tiny.prompts, 16));
+    assert_eq!(first.samples, second.samples);
+    assert_eq!(first.statistics.prompt_tokens, 1 + 5 + 9 + 17);
+    assert_eq!(second.statistics.prompt_tokens, 4);
+}
+
 #[test]
 fn nothing_asked_nothing_made() {
     let tiny = Tiny::load("llama-gqa");

@@ -3,7 +3,12 @@
 pub mod aggregate;
 pub mod chart;
 pub mod command;
+pub mod convert;
+pub mod eval;
 pub mod fetch;
 pub mod grade;
+pub mod init;
+pub mod report;
 pub mod synth;
 pub mod tokenizer;
+pub mod train;

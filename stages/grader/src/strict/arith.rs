@@ -8,6 +8,8 @@ pub(crate) trait Arith {
     type R: Clone;
     /// Bits of precision.
     fn bits(&self) -> i32;
+    /// Units of work (about ten nanoseconds) of a sum or product, and of exp, sin or cos.
+    fn cost(&self) -> (u64, u64);
     fn float(&self, v: f64) -> Self::R;
     /// A decimal integer of any length.
     fn digits(&mut self, text: &str) -> Option<Self::R>;
@@ -43,6 +45,9 @@ impl Arith for Fast {
 
     fn bits(&self) -> i32 {
         52
+    }
+    fn cost(&self) -> (u64, u64) {
+        (1, 4)
     }
     fn float(&self, v: f64) -> f64 {
         v
@@ -110,6 +115,11 @@ impl Precise {
         Precise { ctx: Context::new(p), p, cache: ConstCache::new() }
     }
 
+    /// Whether a number of this exponent vanishes beside one.
+    fn tiny(&self, mag: i32) -> bool {
+        mag < -(self.p as i32) - 8
+    }
+
     fn checked(&self, r: Result<dashu_float::round::Rounded<Big>, dashu_float::FpError>) -> Option<Big> {
         let v = r.ok()?.value();
         (v.repr().is_finite() && self.mag(&v).abs() < 1 << 24 || v.repr().significand().is_zero())
@@ -124,6 +134,12 @@ impl Arith for Precise {
 
     fn bits(&self) -> i32 {
         self.p as i32
+    }
+    fn cost(&self) -> (u64, u64) {
+        // Measured: 4 ns a bit for a sum or product; exp and sin 17 and 39 µs at 192 bits,
+        // 0.3 ms at 640, 10 ms at 2560.
+        let p = self.p as u64;
+        (20 + p / 16, 2_000 + p * p / 15 + p * p * p / 20_000)
     }
     fn float(&self, v: f64) -> Big {
         FBig::<Zero, 2>::try_from(v).unwrap_or(FBig::ZERO).with_precision(self.p).value()
@@ -162,33 +178,88 @@ impl Arith for Precise {
         if self.mag(a) > 24 {
             return None;
         }
+        // Correct rounding of 1 + a tiny number would take as many bits as it is small.
+        if self.tiny(self.mag(a)) {
+            return Some(self.float(1.0));
+        }
         let r = self.ctx.exp(a.repr(), Some(&mut self.cache));
         self.checked(r)
     }
+    /// By Halley's iteration on exp, which is many times faster here than the series.
     fn ln(&mut self, a: &Big) -> Option<Big> {
         if self.negative(a) || a.repr().significand().is_zero() {
             return None;
         }
-        let r = self.ctx.ln(a.repr(), Some(&mut self.cache));
-        self.checked(r)
+        // a = m·2^k with m in [1/2, 1)
+        let k = self.mag(a);
+        let m = a.clone() >> k as isize;
+        let mut y = self.float(self.to_f64(&m).ln());
+        let mut good = 48;
+        while good < self.p {
+            let e = self.exp(&y)?;
+            let step = self.div(&self.sub(&m, &e)?, &self.add(&m, &e)?)?;
+            y = self.add(&y, &self.add(&step, &step)?)?;
+            good *= 3;
+        }
+        if k == 0 {
+            return Some(y);
+        }
+        let ln2 = self.cache.ln2::<2, Zero>(self.p);
+        let shift = self.mul(&ln2, &self.float(k as f64))?;
+        self.add(&y, &shift)
     }
     fn sin_cos(&mut self, a: &Big) -> Option<(Big, Big)> {
         if self.mag(a) > MAX_ARGUMENT {
             return None;
+        }
+        if self.tiny(self.mag(a)) {
+            return Some((a.clone(), self.float(1.0)));
         }
         let s = self.ctx.sin(a.repr(), Some(&mut self.cache));
         let c = self.ctx.cos(a.repr(), Some(&mut self.cache));
         Some((self.checked(s)?, self.checked(c)?))
     }
     fn atan2(&mut self, y: &Big, x: &Big) -> Option<Big> {
-        let r = self.ctx.atan2(y.repr(), x.repr(), Some(&mut self.cache));
-        self.checked(r)
+        let (my, mx) = (self.mag(y), self.mag(x));
+        if self.tiny(my - mx) {
+            if !self.negative(x) {
+                return self.div(y, x);
+            }
+            let pi = self.pi();
+            return if self.negative(y) { self.sub(&self.float(0.0), &pi) } else { Some(pi) };
+        }
+        if self.tiny(mx - my) {
+            let pi = self.pi();
+            let half = self.mul(&pi, &self.float(0.5))?;
+            return if self.negative(y) { self.sub(&self.float(0.0), &half) } else { Some(half) };
+        }
+        // A machine float's angle, corrected by the rotation that is left: its sine t is tiny,
+        // and asin t = t + t³/6 + 3t⁵/40 + ….
+        let (fy, fx) = match my > mx {
+            true => (1.0, self.to_f64(&self.div(x, y)?)),
+            false => (self.to_f64(&self.div(y, x)?), 1.0),
+        };
+        let flip = if my > mx { self.negative(y) } else { self.negative(x) };
+        let mut angle = self.float(if flip { (-fy).atan2(-fx) } else { fy.atan2(fx) });
+        let r = self.sqrt(&self.add(&self.mul(x, x)?, &self.mul(y, y)?)?)?;
+        let mut good = 48;
+        while good < self.p {
+            let (s, c) = self.sin_cos(&angle)?;
+            let t = self.div(&self.sub(&self.mul(y, &c)?, &self.mul(x, &s)?)?, &r)?;
+            let t2 = self.mul(&t, &t)?;
+            let series = self.add(&self.float(1.0 / 6.0), &self.mul(&t2, &self.float(0.075))?)?;
+            let cubic = self.mul(&self.mul(&t, &t2)?, &series)?;
+            // 1/6 is a machine float: the cubic term is good to 52 bits of its own.
+            angle = self.add(&angle, &self.add(&t, &cubic)?)?;
+            good *= 4;
+        }
+        Some(angle)
     }
     fn pi(&mut self) -> Big {
         self.ctx.pi::<2>(Some(&mut self.cache)).value()
     }
     fn floor(&self, a: &Big) -> Big {
-        a.floor()
+        if self.mag(a) > self.p as i32 { a.clone() } else { a.floor() }
     }
     fn to_f64(&self, a: &Big) -> f64 {
         a.to_f64().value()
@@ -202,5 +273,38 @@ impl Arith for Precise {
     }
     fn negative(&self, a: &Big) -> bool {
         a < &Big::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The logarithm and the angle against identities that use neither.
+    #[test]
+    fn long_floats_invert() {
+        for bits in [192usize, 640] {
+            let mut p = Precise::new(bits);
+            let err = |p: &Precise, a: &Big, b: &Big| p.mag(&p.sub(a, b).unwrap());
+            for v in [2.0, 0.3, 1.0000001, 1e300, 7e-200, 1.0] {
+                let x = p.float(v);
+                let l = p.ln(&x).unwrap();
+                let back = p.exp(&l).unwrap();
+                let rel = p.div(&back, &x).unwrap();
+                assert!(err(&p, &rel, &p.float(1.0)) < 20 - bits as i32, "ln {v} at {bits}");
+            }
+            for (y, x) in
+                [(1.0, 2.0), (-1.0, 3.0), (5.0, -0.1), (-2.0, -7.0), (1e-30, 1.0), (1e30, -1.0), (0.0, 1.0)]
+            {
+                let (y, x) = (p.float(y), p.float(x));
+                let a = p.atan2(&y, &x).unwrap();
+                let (s, c) = p.sin_cos(&a).unwrap();
+                let cross = p.sub(&p.mul(&y, &c).unwrap(), &p.mul(&x, &s).unwrap()).unwrap();
+                let size = p.mag(&x).max(p.mag(&y));
+                assert!(p.mag(&cross) < size + 20 - bits as i32, "angle of {x:?}, {y:?}");
+                let dot = p.add(&p.mul(&x, &c).unwrap(), &p.mul(&y, &s).unwrap()).unwrap();
+                assert!(!p.negative(&dot));
+            }
+        }
     }
 }

@@ -269,6 +269,45 @@ impl Expr {
         f(self) || self.children().into_iter().any(|c| c.any(f))
     }
 
+    /// The same tree with the nodes replaced for which `f` gives something else.
+    pub fn rebuild(&self, f: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Expr {
+        use Expr::*;
+        if let Some(e) = f(self) {
+            return e;
+        }
+        let mut all = |v: &[Expr]| v.iter().map(|x| x.rebuild(f)).collect::<Vec<_>>();
+        let pair = |mut v: Vec<Expr>| {
+            let b = v.pop().unwrap_or(Const(self::Const::Empty));
+            Box::new((v.pop().unwrap_or(Const(self::Const::Empty)), b))
+        };
+        let one = |mut v: Vec<Expr>| Box::new(v.pop().unwrap_or(Const(self::Const::Empty)));
+        let parts = |p: &(Expr, Expr)| [p.0.clone(), p.1.clone()];
+        match self {
+            Num(_) | Sym(_) | Const(_) | Based(..) | Word(_) => self.clone(),
+            Add(v) => Add(all(v)),
+            Mul(v) => Mul(all(v)),
+            Func(k, v) => Func(*k, all(v)),
+            Ratio(v, clock) => Ratio(all(v), *clock),
+            Group(o, c, v) => Group(*o, *c, all(v)),
+            Matrix(n, v) => Matrix(*n, all(v)),
+            Union(v) => Union(all(v)),
+            Inter(v) => Inter(all(v)),
+            Relation(v, r) => Relation(all(v), r.clone()),
+            List(s, v) => List(*s, all(v)),
+            Phrase(v) => Phrase(all(v)),
+            Opaque(h, v) => Opaque(*h, all(v)),
+            Neg(x) => Neg(one(all(std::slice::from_ref(x)))),
+            Pm(up, x) => Pm(*up, one(all(std::slice::from_ref(x)))),
+            Percent(x) => Percent(one(all(std::slice::from_ref(x)))),
+            Degree(x) => Degree(one(all(std::slice::from_ref(x)))),
+            WithUnit(x, u) => WithUnit(one(all(std::slice::from_ref(x))), u.clone()),
+            Div(p) => Div(pair(all(&parts(p)))),
+            Pow(p) => Pow(pair(all(&parts(p)))),
+            SetBuilder(p) => SetBuilder(pair(all(&parts(p)))),
+            SetMinus(p) => SetMinus(pair(all(&parts(p)))),
+        }
+    }
+
     /// Whether no variable occurs.
     pub fn is_constant(&self) -> bool {
         !self.any(&mut |e| matches!(e, Expr::Sym(_) | Expr::Opaque(..) | Expr::Word(_)))

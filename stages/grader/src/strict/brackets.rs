@@ -160,7 +160,9 @@ impl Parser<'_> {
         if rows.iter().any(|r| r.len() != columns) {
             return self.fail("ragged matrix");
         }
+        let square = rows.len() == columns;
         let m = Expr::Matrix(columns, rows.into_iter().flatten().collect());
-        Ok(if env == Env::Det { Expr::Func(Func::Det, vec![m]) } else { m })
+        // Bars around what is no square are only brackets.
+        Ok(if env == Env::Det && square { Expr::Func(Func::Det, vec![m]) } else { m })
     }
 }

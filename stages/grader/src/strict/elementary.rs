@@ -8,7 +8,7 @@ type B<A> = Ball<<A as Arith>::R>;
 
 impl<A: Arith> Numeric<A> {
     fn sin_cos(&mut self, z: &B<A>) -> Option<(B<A>, B<A>)> {
-        self.spend(8)?;
+        self.spend_heavy(if z.real { 2 } else { 3 })?;
         if z.err > 0 {
             return None;
         }
@@ -34,7 +34,7 @@ impl<A: Arith> Numeric<A> {
 
     /// atan2 of real balls.
     fn atan2(&mut self, y: &B<A>, x: &B<A>) -> Option<B<A>> {
-        self.spend(8)?;
+        self.spend_heavy(3)?;
         if !(x.real && y.real) {
             return None;
         }

@@ -28,7 +28,12 @@ pub(crate) struct Eval {
     f: Prime,
     seed: u64,
     pub flags: Flags,
+    /// Work done, in units of about ten nanoseconds.
+    pub steps: u64,
 }
+
+/// Most work of one evaluation on factorials and binomial coefficients.
+const MAX_STEPS: u64 = 50_000;
 
 /// The fingerprints of `e` modulo both primes.
 pub(crate) fn fingerprint(e: &Expr) -> ([Fp2; 2], Flags) {
@@ -41,7 +46,7 @@ pub(crate) fn fingerprint(e: &Expr) -> ([Fp2; 2], Flags) {
 impl Eval {
     /// An evaluation modulo prime 0 or 1 with the variables of point `seed`.
     pub fn new(prime: usize, seed: u64) -> Eval {
-        Eval { f: PRIMES[prime & 1], seed, flags: Flags::default() }
+        Eval { f: PRIMES[prime & 1], seed, flags: Flags::default(), steps: 0 }
     }
 
     /// The field.
@@ -75,6 +80,7 @@ impl Eval {
     /// The value of `e`.
     pub fn value(&mut self, e: &Expr) -> Fp2 {
         let f = self.f;
+        self.steps += 3;
         match e {
             Expr::Num(n) => self.num(n),
             Expr::Sym(s) => {
@@ -102,6 +108,7 @@ impl Eval {
             Expr::Div(p) => {
                 let n = self.value(&p.0);
                 let d = self.value(&p.1);
+                self.steps += 40;
                 match f.inv(d) {
                     Some(i) => f.mul(n, i),
                     None => {
@@ -149,6 +156,13 @@ impl Eval {
             }
             Expr::Opaque(h, v) => self.hash_of(mix(*h), v),
         }
+    }
+
+    /// Whether `n` more steps may be taken; if so, they are.
+    fn afford(&mut self, n: u64) -> bool {
+        let ok = self.steps + n <= MAX_STEPS;
+        self.steps += if ok { n } else { 0 };
+        ok
     }
 
     fn hash(&mut self, kind: u64, values: &[Fp2]) -> Fp2 {
@@ -239,6 +253,7 @@ impl Eval {
 
     fn root_int(&mut self, mut m: u128, n: u32) -> Option<Fp2> {
         let f = self.f;
+        self.steps += 300;
         let mut r = f.one();
         let mut q = 2u128;
         while q * q <= m && q < 1000 {
@@ -299,14 +314,16 @@ impl Eval {
                 self.hash_of(0x400 + func as u64, args)
             }
             (Func::Factorial, [x]) => match super::exact::small_rational(x) {
-                Some((n @ 0..=5000, 1)) => (1..=n as u64).fold(f.one(), |a, k| f.mul(a, f.int(k))),
+                Some((n @ 0..=5000, 1)) if self.afford(n as u64) => {
+                    (1..=n as u64).fold(f.one(), |a, k| f.mul(a, f.int(k)))
+                }
                 _ => self.hash_of(0x400 + func as u64, args),
             },
             (Func::Binom, [n, k]) => {
                 match (super::exact::small_rational(n), super::exact::small_rational(k)) {
                     (Some((n, 1)), Some((k, 1))) if (0..=100_000).contains(&n) && (0..=n).contains(&k) => {
                         let k = k.min(n - k);
-                        if k > 5000 {
+                        if k > 5000 || !self.afford(2 * k as u64) {
                             return self.hash_of(0x400 + func as u64, args);
                         }
                         let (mut top, mut bottom) = (f.one(), f.one());

@@ -1,6 +1,6 @@
 //! Functions and their arguments, fractions, roots, sums, and the forms of numbers.
 
-use super::ast::{Delim, Expr, Func};
+use super::ast::{Delim, Expr, Func, Num};
 use super::commands::Cmd;
 use super::lexer::{Kind, Token};
 use super::parser::{Parser, Res, mul};
@@ -294,7 +294,9 @@ fn repeated(text: &str, period: &str) -> Option<Expr> {
     let all: u64 = digits.parse().ok()?;
     let head: u64 = digits[..digits.len() - period.len()].parse().unwrap_or(0);
     let scale = 10u64.pow(fraction as u32) - 10u64.pow((fraction - period.len()) as u32);
-    Some(Expr::div(Expr::int(all - head), Expr::int(scale)))
+    // The flag tells that this was written as a decimal.
+    let scale = Num { decimal: true, ..Num::int(scale) };
+    Some(Expr::div(Expr::int(all - head), Expr::Num(scale)))
 }
 
 fn single(mut args: Vec<Expr>) -> Expr {

@@ -28,7 +28,7 @@ pub(crate) struct Work {
 impl Work {
     /// The allowance of one pair.
     pub fn new() -> Work {
-        Work { left: 400_000, spent: false }
+        Work { left: 800_000, spent: false }
     }
 
     fn take(&mut self, n: u64) -> bool {
@@ -43,7 +43,10 @@ impl Work {
 }
 
 /// Points at which both sides must agree.
-const AGREE: usize = 3;
+const AGREE: usize = 5;
+
+/// Points that are enough where the real domain is narrow.
+const ENOUGH: usize = 3;
 
 /// Whether `a` and `b` are the same value for every value of their variables.
 pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
@@ -58,6 +61,7 @@ pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
     }
     let (mut x, mut y) = (Eval::new(0, 0), Eval::new(0, 0));
     let mut same = x.value(a) == y.value(b);
+    work.take(x.steps + y.steps);
     let (mut la, mut lb) = (x.flags, y.flags);
     if la.undefined || lb.undefined {
         return Outcome::Different;
@@ -66,13 +70,14 @@ pub(crate) fn same_value(a: &Expr, b: &Expr, work: &mut Work) -> Outcome {
     if same {
         let (mut x, mut y) = (Eval::new(1, 0), Eval::new(1, 0));
         same = x.value(a) == y.value(b);
+        work.take(x.steps + y.steps);
         la.opaque |= x.flags.opaque;
         lb.opaque |= y.flags.opaque;
     }
     if same && !(la.branch || lb.branch) {
         return Outcome::Equal;
     }
-    if !same && !(la.opaque || lb.opaque) {
+    if !(same || la.opaque || lb.opaque) {
         return Outcome::Different;
     }
     if unvalued(a) || unvalued(b) {
@@ -117,7 +122,7 @@ fn evaluate(a: &Expr, b: &Expr, la: Flags, lb: Flags, common_log: bool, work: &m
     let absolute = a.any(&mut is_abs) != b.any(&mut is_abs);
     // Real points first; whole numbers where an expression such as (−1)ⁿ needs them; complex
     // values at real points as the last resort.
-    for (range, complex) in [(0..12u64, false), (100..106, false), (0..6, true)] {
+    for (range, complex) in [(0..14u64, false), (100..106, false), (0..6, true)] {
         let mut agreed = Vec::with_capacity(AGREE);
         for index in range {
             let point = Point { index, common_log };
@@ -142,7 +147,7 @@ fn evaluate(a: &Expr, b: &Expr, la: Flags, lb: Flags, common_log: bool, work: &m
                 break;
             }
         }
-        if agreed.len() >= AGREE {
+        if agreed.len() >= ENOUGH {
             // One point in long floats: analytic expressions that differ agree almost nowhere.
             for p in &agreed {
                 match precise(a, b, *p, work) {
@@ -190,25 +195,30 @@ fn compare<A: Arith>(n: &Numeric<A>, x: &Ball<A::R>, y: &Ball<A::R>) -> Outcome 
 
 fn precise(a: &Expr, b: &Expr, point: Point, work: &mut Work) -> Outcome {
     for bits in [192usize, 640, 2560] {
-        let mut n = Numeric::new(Precise::new(bits), point, work.left / 8);
+        let mut n = Numeric::new(Precise::new(bits), point, work.left);
         let start = n.work;
         let x = n.value(a);
         let y = n.value(b);
         // A step at this precision costs about eight units.
-        if !work.take((start - n.work) * 8 + 64) {
+        work.take(start - n.work + 50);
+        if work.left == 0 {
+            work.spent = true;
             return Outcome::Unknown;
         }
-        if let (Some(x), Some(y)) = (x, y) {
-            match compare(&n, &x, &y) {
+        match (x, y) {
+            (Some(x), Some(y)) => match compare(&n, &x, &y) {
                 Outcome::Unknown => {}
                 known => return known,
-            }
+            },
+            // No value here (a division by zero, most likely): once more is enough.
+            _ if bits > 192 => return Outcome::Unknown,
+            _ => {}
         }
     }
     Outcome::Unknown
 }
 
-/// Whether a decimal literal is `exact` rounded to the digits written, at least five of them.
+/// Whether a decimal literal is `exact` to the digits written, at least five of them.
 pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     let (num, negative) = match decimal {
         Expr::Num(n) => (n, false),
@@ -232,7 +242,7 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     let value = n.value(exact);
     work.take(work.left - n.work + 4);
     let shown = if negative { -shown } else { shown };
-    let half = 0.5 * 10f64.powi(num.exp10.clamp(-300, 300));
+    let half = tolerance(digits) * 10f64.powi(num.exp10.clamp(-300, 300));
     match value {
         Some(v) if v.real && num.exp10.abs() < 300 && (v.err as f64).exp2() < half * 1e-3 => {
             (v.re - shown).abs() <= half * (1.0 + 1e-9)
@@ -243,28 +253,36 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     }
 }
 
-/// The same in long floats. Literals of fifteen digits and more may be a machine float printed
-/// in full, whose last digits are its own.
+/// The same in long floats.
 fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut Work) -> bool {
-    let mut n = Numeric::new(Precise::new(192), Point { index: 0, common_log: false }, work.left / 8);
+    let mut n = Numeric::new(Precise::new(192), Point { index: 0, common_log: false }, work.left);
     let start = n.work;
     let unit = Expr::Num(super::ast::Num { digits: Digits::Small(1), exp10: num.exp10, decimal: false });
     let shown = Expr::Num(num.clone());
     let shown = if negative { Expr::neg(shown) } else { shown };
     let q = n.value(&Expr::div(Expr::Add(vec![exact.clone(), Expr::neg(shown)]), unit));
-    work.take((start - n.work) * 8);
-    let ulps = match num.significant() {
-        0..15 => 0.5,
-        d => 0.5 + 5.0 * 10f64.powi(d as i32 - 15),
-    };
+    work.take(start - n.work + 50);
+    let ulps = tolerance(num.significant());
     q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= ulps + 1e-9)
 }
 
-/// A literal with a decimal point, signed or not.
+/// How far a decimal may be from the value, in units of its last digit: five digits must be
+/// rounded, six and more may be cut off, fifteen and more may be a machine float printed in full.
+fn tolerance(digits: usize) -> f64 {
+    match digits {
+        0..6 => 0.5,
+        6..15 => 0.999,
+        d => 1.0 + 5.0 * 10f64.powi(d as i32 - 15),
+    }
+}
+
+/// A literal with a decimal point or repeating digits, signed or not.
 pub(crate) fn plain_decimal(e: &Expr) -> bool {
     match e {
         Expr::Num(n) => n.decimal,
         Expr::Neg(e) => plain_decimal(e),
+        // Repeating digits.
+        Expr::Div(p) => matches!(&p.1, Expr::Num(n) if n.decimal && n.exp10 == 0),
         _ => false,
     }
 }

@@ -100,32 +100,14 @@ fn expand(e: &Expr) -> Vec<Expr> {
 }
 
 /// `e` with every `±` as plus (or every one as minus).
-pub(crate) fn signs(e: &Expr, plus: bool) -> Expr {
-    use Expr::*;
-    let go = |v: &Vec<Expr>| v.iter().map(|x| signs(x, plus)).collect::<Vec<_>>();
-    match e {
-        Pm(up, x) => {
+fn signs(e: &Expr, plus: bool) -> Expr {
+    e.rebuild(&mut |x| match x {
+        Expr::Pm(up, x) => {
             let x = signs(x, plus);
-            if *up == plus { x } else { Expr::neg(x) }
+            Some(if *up == plus { x } else { Expr::neg(x) })
         }
-        Add(v) => Add(go(v)),
-        Mul(v) => Mul(go(v)),
-        Func(f, v) => Func(*f, go(v)),
-        Group(o, c, v) => Group(*o, *c, go(v)),
-        Relation(v, r) => Relation(go(v), r.clone()),
-        List(s, v) => List(*s, go(v)),
-        Opaque(h, v) => Opaque(*h, go(v)),
-        Matrix(n, v) => Matrix(*n, go(v)),
-        Phrase(v) => Phrase(go(v)),
-        Ratio(v, c) => Ratio(go(v), *c),
-        Neg(x) => Expr::neg(signs(x, plus)),
-        Percent(x) => Percent(Box::new(signs(x, plus))),
-        Degree(x) => Degree(Box::new(signs(x, plus))),
-        WithUnit(x, u) => WithUnit(Box::new(signs(x, plus)), u.clone()),
-        Div(p) => Expr::div(signs(&p.0, plus), signs(&p.1, plus)),
-        Pow(p) => Expr::pow(signs(&p.0, plus), signs(&p.1, plus)),
-        e => e.clone(),
-    }
+        _ => None,
+    })
 }
 
 /// The values of a sum with two or three independent `±` terms.
@@ -164,9 +146,7 @@ fn independent(e: &Expr) -> Option<Vec<Expr>> {
 /// `x = v` as a name and a value.
 fn named(e: &Expr) -> (Option<&Expr>, &Expr) {
     match e {
-        Expr::Relation(v, r)
-            if r.iter().all(|r| is_equality(*r)) && v[..v.len() - 1].iter().all(is_name) =>
-        {
+        Expr::Relation(v, r) if r.iter().all(|r| is_equality(*r)) && v[..v.len() - 1].iter().all(is_name) => {
             (Some(&v[v.len() - 2]), &v[v.len() - 1])
         }
         e => (None, e),
@@ -181,7 +161,9 @@ fn distinct_names(v: &[Expr]) -> bool {
 
 fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
     match (named(a), named(b)) {
-        ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => j.same(a, b),
+        ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => {
+            j.same(a, b)
+        }
         ((Some(_), x), (None, y)) | ((None, x), (Some(_), y)) => j.same(x, y),
         // `x = n = 3` is n = 3 under another name.
         ((Some(m), x), (Some(n), y)) if m == n => j.same(x, y),
@@ -191,7 +173,9 @@ fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
 
 /// Whether every item of `x` occurs in `y`.
 fn covered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
-    x.len() <= MAX_ITEMS && y.len() <= MAX_ITEMS && x.iter().all(|p| y.iter().any(|q| same_item(j, p, q)))
+    x.len() <= MAX_ITEMS
+        && y.len() <= MAX_ITEMS
+        && x.iter().all(|p| y.contains(p) || y.iter().any(|q| same_item(j, p, q)))
 }
 
 /// Whether the items agree one to one in some order.
@@ -200,13 +184,18 @@ fn unordered(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
         return false;
     }
     let mut free: Vec<usize> = (0..y.len()).collect();
-    x.iter().all(|p| match free.iter().position(|&k| same_item(j, p, &y[k])) {
+    x.iter().all(|p| match find(&free, j, p, y) {
         Some(at) => {
             free.remove(at);
             true
         }
         None => false,
     })
+}
+
+/// The place among `free` of an item of `y` that is `p`; the same tree is looked for first.
+fn find(free: &[usize], j: &mut Judge, p: &Expr, y: &[Expr]) -> Option<usize> {
+    free.iter().position(|&k| y[k] == *p).or_else(|| free.iter().position(|&k| same_item(j, p, &y[k])))
 }
 
 type Tuple<'a> = (Delim, Delim, &'a [Expr]);

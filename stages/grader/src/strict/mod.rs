@@ -64,7 +64,11 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         let equal = squeezed(pred) == squeezed(gold) || same_tokens(&pt, &gt);
         return v(equal, Reason::Unparsable);
     };
-    let verdict = judge(p, g);
+    if p == g {
+        return v(true, Reason::Exact);
+    }
+    let mut work = identity::Work::new();
+    let verdict = judge(p, g, &mut work);
     if verdict.equal {
         return verdict;
     }
@@ -74,7 +78,7 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         let (p2, g2) = (other(&pt), other(&gt));
         for (x, y) in [(p2.as_ref(), Some(g)), (Some(p), g2.as_ref()), (p2.as_ref(), g2.as_ref())] {
             if let (Some(x), Some(y)) = (x, y) {
-                let again = judge(x, y);
+                let again = judge(x, y, &mut work);
                 if again.equal {
                     return again;
                 }
@@ -96,13 +100,14 @@ fn plain_integer(text: &str) -> Option<i64> {
 /// Longest answer read.
 const MAX_BYTES: usize = 10_000;
 
-fn judge(p: &ast::Expr, g: &ast::Expr) -> StrictVerdict {
-    let mut j = judge::Judge::new();
+fn judge(p: &ast::Expr, g: &ast::Expr, work: &mut identity::Work) -> StrictVerdict {
+    let mut j = judge::Judge::new(work.clone());
     let mut equal = j.same(p, g);
     if !equal && let Some((p, g)) = imaginary_j(p, g) {
         equal = j.same(&p, &g);
     }
     let reason = if !equal && j.work.spent { Reason::Budget } else { j.reason };
+    *work = j.work;
     StrictVerdict { equal, reason }
 }
 
@@ -144,7 +149,9 @@ fn same_tokens(p: &str, g: &str) -> bool {
     x.len() == y.len()
         && x.iter().zip(&y).all(|(a, b)| match (a.kind, b.kind) {
             (lexer::Kind::Letter(c, _), lexer::Kind::Letter(d, _)) => c == d,
-            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => text(p, a) == text(g, b),
+            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => {
+                text(p, a) == text(g, b)
+            }
             (k, l) => k == l,
         })
 }

@@ -10,10 +10,10 @@ pub(crate) fn prepare(text: &str) -> Cow<'_, str> {
         text = inner;
     }
     // Boxes in running text hold the answer.
-    if text.contains("\\boxed") || text.contains("\\fbox") {
-        if let Some(inner) = boxes(text) {
-            return Cow::Owned(prepare(&inner).into_owned());
-        }
+    if (text.contains("\\boxed") || text.contains("\\fbox"))
+        && let Some(inner) = boxes(text)
+    {
+        return Cow::Owned(prepare(&inner).into_owned());
     }
     // Backslashes doubled by an escape (a row break needs an environment).
     if text.contains(r"\\") && !text.contains(r"\begin") {

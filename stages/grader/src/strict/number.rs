@@ -88,8 +88,9 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
 
 /// Length of a thousands separator at the start of `b`.
 fn separator(b: &[u8], commas: bool) -> Option<usize> {
-    const FORMS: [&[u8]; 9] = [b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
-    FORMS.iter().take(if commas { 9 } else { 8 }).find(|f| b.starts_with(f)).map(|f| f.len())
+    const FORMS: [&[u8]; 10] =
+        [b",\\! ", b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
+    FORMS.iter().take(if commas { 10 } else { 9 }).find(|f| b.starts_with(f)).map(|f| f.len())
 }
 
 /// Length of an exponent with spaces (` e -10`, ` e -10.0`) at the start of `b`.

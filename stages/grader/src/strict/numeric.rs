@@ -34,8 +34,8 @@ pub(crate) struct Numeric<A: Arith> {
     pub off_real: bool,
     /// Steps left.
     pub work: u64,
-    /// What one step costs here.
-    cost: u64,
+    /// What a sum and what a transcendental function cost here.
+    cost: (u64, u64),
 }
 
 type B<A> = Ball<<A as Arith>::R>;
@@ -43,13 +43,31 @@ type B<A> = Ball<<A as Arith>::R>;
 impl<A: Arith> Numeric<A> {
     /// An evaluation that may cost up to `work`.
     pub fn new(a: A, point: Point, work: u64) -> Self {
-        let words = (a.bits() as u64).div_ceil(64);
-        Numeric { a, point, off_real: false, work, cost: words * words }
+        let cost = a.cost();
+        Numeric { a, point, off_real: false, work, cost }
     }
 
+    /// Pays for `steps` sums or products; `None` when the work has run out.
     pub fn spend(&mut self, steps: u64) -> Option<()> {
-        self.work = self.work.checked_sub(self.cost * steps)?;
-        Some(())
+        self.pay(self.cost.0 * steps)
+    }
+
+    /// Pays for `n` transcendental functions.
+    pub fn spend_heavy(&mut self, n: u64) -> Option<()> {
+        self.pay(self.cost.1 * n)
+    }
+
+    fn pay(&mut self, units: u64) -> Option<()> {
+        match self.work.checked_sub(units) {
+            Some(left) => {
+                self.work = left;
+                Some(())
+            }
+            None => {
+                self.work = 0;
+                None
+            }
+        }
     }
 
     fn real(&self, v: A::R, err: i32) -> B<A> {
@@ -147,7 +165,7 @@ impl<A: Arith> Numeric<A> {
         let mut r = self.exact(1.0);
         let mut b = x.clone();
         while n > 0 {
-            self.spend(1)?;
+            self.spend(2)?;
             if n & 1 == 1 {
                 r = self.mul(&r, &b)?;
             }
@@ -195,7 +213,7 @@ impl<A: Arith> Numeric<A> {
     }
 
     pub fn exp(&mut self, z: &B<A>) -> Option<B<A>> {
-        self.spend(8)?;
+        self.spend_heavy(if z.real { 1 } else { 2 })?;
         if z.err > 0 {
             return None;
         }
@@ -212,7 +230,7 @@ impl<A: Arith> Numeric<A> {
 
     /// The principal logarithm.
     pub fn ln(&mut self, z: &B<A>) -> Option<B<A>> {
-        self.spend(8)?;
+        self.spend_heavy(if z.real { 2 } else { 5 })?;
         let low = self.low(z)?;
         let err = z.err.saturating_sub(low).saturating_add(1).max(NEVER);
         if z.real && !self.a.negative(&z.re) {
@@ -283,13 +301,16 @@ impl<A: Arith> Numeric<A> {
         let v = if k >= 100 {
             (2 + h % 6) as f64
         } else {
-            match k % 6 {
-                0 => 1.0 + 3.0 * u,
-                1 => 0.125 + 0.75 * u,
-                2 => (0.25 + 3.0 * u) * if h & 1 == 0 { -1.0 } else { 1.0 },
-                3 => 5.0 + 25.0 * u,
-                4 => -(0.125 + 0.75 * u),
-                _ => -(1.0 + 4.0 * u),
+            // Positive, negative, then mixed signs; small and large sizes for narrow domains.
+            let sign = if h & 1 == 0 { 1.0 } else { -1.0 };
+            match k {
+                0 | 6 | 9 => 1.0 + 3.0 * u,
+                1 => -(0.25 + 3.0 * u),
+                2..=4 => (0.25 + 3.0 * u) * sign,
+                5 | 10 => 0.125 + 0.75 * u,
+                7 | 11 => 5.0 + 25.0 * u,
+                8 => -(0.125 + 0.75 * u),
+                _ => 40.0 + 200.0 * u,
             }
         };
         self.exact(v)

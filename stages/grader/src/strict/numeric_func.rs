@@ -73,6 +73,7 @@ impl<A: Arith> Numeric<A> {
                 if !(0..=3000).contains(&n) {
                     return None;
                 }
+                self.spend(n as u64)?;
                 let mut r = self.exact(1.0);
                 for k in 2..=n {
                     r = self.mul(&r, &self.exact(k as f64))?;
@@ -88,6 +89,7 @@ impl<A: Arith> Numeric<A> {
                 if k > 3000 {
                     return None;
                 }
+                self.spend(2 * k as u64)?;
                 let mut r = self.exact(1.0);
                 for j in 0..k {
                     r = self.mul(&r, &self.exact((n - j) as f64))?;

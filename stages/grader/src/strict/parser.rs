@@ -19,6 +19,9 @@ use super::lexer::{Kind, ParseError, Token};
 /// Deepest nesting of brackets, fractions and exponents.
 const MAX_DEPTH: usize = 48;
 
+/// Most exponents, divisions or marks in a row (`a/b/c`, `n!!!`): each deepens the tree.
+pub(crate) const MAX_CHAIN: usize = 16;
+
 pub(crate) struct Parser<'a> {
     pub src: &'a str,
     pub toks: Vec<Token>,
@@ -191,7 +194,12 @@ impl Parser<'_> {
 
     fn union(&mut self) -> Res<Expr> {
         let mut left = self.ratio()?;
+        let mut chain = 0;
         loop {
+            chain += 1;
+            if chain > 4 * MAX_CHAIN {
+                return self.fail("too many set operations");
+            }
             let op = match self.peek() {
                 Some(Kind::Cmd(c @ (Cmd::Cup | Cmd::Cap | Cmd::SetMinus))) => c,
                 Some(Kind::Letter(85, _)) if self.between_brackets() => Cmd::Cup,
@@ -284,8 +292,16 @@ impl Parser<'_> {
 
     /// A product; `a / b c` is `(a / b) c`.
     pub fn product(&mut self) -> Res<Expr> {
+        // A stray operator in front says nothing.
+        while matches!(self.peek(), Some(Kind::Char('*') | Kind::Cmd(Cmd::Times))) {
+            self.i += 1;
+        }
         let mut factors = vec![self.power()?];
+        let mut chain = 0;
         loop {
+            if chain > MAX_CHAIN {
+                return self.fail("too many divisions");
+            }
             match self.peek() {
                 Some(Kind::Char('*')) | Some(Kind::Cmd(Cmd::Times)) => {
                     self.i += 1;
@@ -294,12 +310,14 @@ impl Parser<'_> {
                 }
                 Some(Kind::Char('/')) | Some(Kind::Cmd(Cmd::Divide)) => {
                     self.i += 1;
+                    chain += 1;
                     let d = self.signed_power()?;
                     let n = mul(std::mem::take(&mut factors));
                     factors.push(Expr::div(n, d));
                 }
                 Some(Kind::Cmd(Cmd::Operator(h))) if self.separator().is_none() => {
                     self.i += 1;
+                    chain += 1;
                     let r = self.signed_power()?;
                     let l = mul(std::mem::take(&mut factors));
                     factors.push(Expr::Opaque(h, vec![l, r]));

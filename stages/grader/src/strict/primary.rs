@@ -4,13 +4,18 @@ use super::ast::{Const, Delim, Digits, Expr, Func, MAX_DIGITS, Num, Sym, hash_na
 use super::commands::Cmd;
 use super::field::mix;
 use super::lexer::Kind;
-use super::parser::{Parser, Res};
+use super::parser::{MAX_CHAIN, Parser, Res};
 
 impl Parser<'_> {
     /// A postfix expression with its exponents.
     pub fn power(&mut self) -> Res<Expr> {
         let mut base = self.postfix()?;
+        let mut chain = 0;
         while self.is_char('^') {
+            chain += 1;
+            if chain > MAX_CHAIN {
+                return self.fail("too many exponents");
+            }
             self.i += 1;
             if matches!(self.peek(), Some(Kind::Cmd(Cmd::Circ))) {
                 self.i += 1;
@@ -80,7 +85,12 @@ impl Parser<'_> {
 
     fn postfix(&mut self) -> Res<Expr> {
         let mut e = self.deeper(|p| p.primary())?;
+        let mut chain = 0;
         loop {
+            chain += 1;
+            if chain > MAX_CHAIN {
+                return self.fail("too many signs after a value");
+            }
             match self.peek() {
                 Some(Kind::Char('!')) => {
                     self.i += 1;
@@ -185,9 +195,8 @@ impl Parser<'_> {
             Kind::Char('<') => {
                 self.i += 1;
                 self.angles += 1;
-                let r = self.list();
+                let (_, items) = self.list()?;
                 self.angles -= 1;
-                let (_, items) = r?;
                 if !self.eat('>') {
                     return self.fail("unclosed '<'");
                 }
@@ -227,9 +236,8 @@ impl Parser<'_> {
 
     fn absolute(&mut self, close: Kind) -> Res<Expr> {
         self.bars += 1;
-        let r = self.deeper(|p| p.sum());
+        let e = self.deeper(|p| p.sum())?;
         self.bars -= 1;
-        let e = r?;
         if self.peek() != Some(close)
             && !(close == Kind::Char('|') && self.peek() == Some(Kind::Cmd(Cmd::Mid)))
         {

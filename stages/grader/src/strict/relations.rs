@@ -116,7 +116,10 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
 /// What sums and products are not made of.
 fn not_algebra(e: &Expr) -> bool {
     use Expr::*;
-    matches!(e, List(..) | Phrase(_) | Relation(..) | WithUnit(..) | Pm(..) | SetBuilder(_) | Union(_) | Inter(_))
+    matches!(
+        e,
+        List(..) | Phrase(_) | Relation(..) | WithUnit(..) | Pm(..) | SetBuilder(_) | Union(_) | Inter(_)
+    )
 }
 
 /// `f(x)` and `y` name the same side of an equation.
@@ -223,10 +226,10 @@ fn ratio_constant(j: &mut Judge, a: &Expr, b: &Expr, positive: bool, proved: boo
     // Make sure with long floats at two points.
     let mut balls = Vec::new();
     for p in &points[..2] {
-        let mut n = Numeric::new(Precise::new(256), *p, j.work.left / 8);
+        let mut n = Numeric::new(Precise::new(256), *p, j.work.left);
         let start = n.work;
         let q = n.value(a).zip(n.value(b)).and_then(|(x, y)| n.div(&x, &y));
-        j.work.left = j.work.left.saturating_sub((start - n.work) * 8);
+        j.work.left = j.work.left.saturating_sub(start - n.work + 50);
         let Some(q) = q else { return false };
         balls.push(q);
     }

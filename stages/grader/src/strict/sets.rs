@@ -262,24 +262,7 @@ fn linear(j: &mut Judge, v: &[Expr], rel: Rel) -> Option<RealSet> {
 
 /// `e` with a symbol replaced.
 pub(crate) fn substitute(e: &Expr, symbol: u64, by: &Expr) -> Expr {
-    use Expr::*;
-    let go = |v: &Vec<Expr>| v.iter().map(|x| substitute(x, symbol, by)).collect::<Vec<_>>();
-    match e {
-        Sym(s) if *s == symbol => by.clone(),
-        Add(v) => Add(go(v)),
-        Mul(v) => Mul(go(v)),
-        Func(f, v) => Func(*f, go(v)),
-        Group(o, c, v) => Group(*o, *c, go(v)),
-        Relation(v, r) => Relation(go(v), r.clone()),
-        List(s, v) => List(*s, go(v)),
-        Opaque(h, v) => Opaque(*h, go(v)),
-        Matrix(n, v) => Matrix(*n, go(v)),
-        Neg(x) => Expr::neg(substitute(x, symbol, by)),
-        Div(p) => Expr::div(substitute(&p.0, symbol, by), substitute(&p.1, symbol, by)),
-        Pow(p) => Expr::pow(substitute(&p.0, symbol, by), substitute(&p.1, symbol, by)),
-        Degree(x) => Degree(Box::new(substitute(x, symbol, by))),
-        e => e.clone(),
-    }
+    e.rebuild(&mut |x| (*x == Expr::Sym(symbol)).then(|| by.clone()))
 }
 
 /// The approximate real value, variables at a fixed point.

@@ -65,6 +65,7 @@ const SYMBOLS: &[(&str, &str)] = &[
     ("mi", "mile"),
     ("g", "gram"),
     ("kg", "kilogram"),
+    ("kgs", "kilogram"),
     ("mg", "milligram"),
     ("lb", "pound"),
     ("lbs", "pound"),

@@ -1,0 +1,167 @@
+//! What is learnt from, and how: the part of the params that depends on the method.
+
+use engine::kind::{ParamProblem, StageError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use trainer::data::Batching;
+use trainer::objective::psft::Psft;
+use trainer::objective::spft::{Distance, Spft};
+use trainer::sft::{Objective, SftConfig};
+
+use super::Train;
+use super::reward::{Entropy, Rloo};
+
+/// What is learnt from, and how.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Method {
+    /// Supervised fine-tuning: the likelihood of the demonstrated answers.
+    Sft(Demonstrations),
+    /// Proximal SFT: the probability ratio to a frozen reference, clipped from above.
+    Psft(PsftMethod),
+    /// Demonstrated tokens weighted by `p·σ(-λΔ)` against a frozen reference.
+    Spft(SpftMethod),
+    /// Reinforcement learning from the model's own answers with leave-one-out advantages.
+    Rloo(Rloo),
+    /// Entropy minimisation on the model's own answers, without rewards.
+    Entropy(Entropy),
+}
+
+/// How demonstrations are gone through.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Demonstrations {
+    /// Passes over the data; ignored when `steps` is set.
+    pub epochs: f64,
+    /// Updates; the data is repeated as needed.
+    pub steps: Option<u64>,
+    /// Sequences per update.
+    pub batch: usize,
+    /// Visit the rows in another order every epoch.
+    pub shuffle: bool,
+    /// Put several sequences into one row, each seeing itself only, instead of padding.
+    pub pack: bool,
+    /// Measure the held-out loss every so many updates; 0 at the end only.
+    pub eval_every: u64,
+}
+
+impl Default for Demonstrations {
+    fn default() -> Self {
+        Self { epochs: 1.0, steps: None, batch: 32, shuffle: true, pack: true, eval_every: 0 }
+    }
+}
+
+/// PSFT's settings.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PsftMethod {
+    /// How demonstrations are gone through.
+    pub demonstrations: Demonstrations,
+    /// The ratio's bounds: from `1 - clip_low` to `1 + clip_high`.
+    pub clip: Clip,
+    /// Take the policy as the new reference every so many updates; 0 keeps the initial one.
+    pub refresh_reference: u64,
+}
+
+/// Bounds of a probability ratio.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clip {
+    /// Below 1 by this much. Inert with advantages of 1.
+    pub low: f64,
+    /// Above 1 by this much.
+    pub high: f64,
+}
+
+impl Default for Clip {
+    fn default() -> Self {
+        let Psft { clip_low, clip_high } = Psft::default();
+        Self { low: clip_low, high: clip_high }
+    }
+}
+
+/// SPFT's settings.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpftMethod {
+    /// How demonstrations are gone through.
+    pub demonstrations: Demonstrations,
+    /// λ: how strongly a token that moved from the reference is held back.
+    pub lambda: f64,
+    /// What Δ measures.
+    pub distance: Distance,
+    /// Treat the weight as a constant when differentiating.
+    pub stop_gradient: bool,
+    /// Take the policy as the new reference every so many updates; 0 keeps the initial one.
+    pub refresh_reference: u64,
+}
+
+impl Default for SpftMethod {
+    fn default() -> Self {
+        let Spft { lambda, distance, stop_gradient } = Spft::default();
+        let demonstrations = Demonstrations::default();
+        Self { demonstrations, lambda, distance, stop_gradient, refresh_reference: 0 }
+    }
+}
+
+impl Method {
+    /// Values out of range.
+    pub(super) fn check(&self) -> Vec<ParamProblem> {
+        let mut problems = Vec::new();
+        let (demonstrations, place) = match self {
+            Self::Psft(psft) => (&psft.demonstrations, "method.demonstrations"),
+            Self::Spft(spft) => (&spft.demonstrations, "method.demonstrations"),
+            Self::Sft(sft) => (sft, "method"),
+            Self::Rloo(rloo) => return rloo.check(),
+            Self::Entropy(entropy) => return entropy.check(),
+        };
+        if demonstrations.batch == 0 {
+            problems.push(ParamProblem {
+                param: format!("{place}.batch"),
+                message: "0 sequences per update".into(),
+                help: "write 1 or more".into(),
+            });
+        }
+        if !(demonstrations.epochs.is_finite() && demonstrations.epochs > 0.0) {
+            problems.push(ParamProblem {
+                param: format!("{place}.epochs"),
+                message: format!("{} passes over the data", demonstrations.epochs),
+                help: "write a positive number, or set `steps`".into(),
+            });
+        }
+        problems
+    }
+
+    /// The trainer's settings for a method that learns from demonstrations.
+    pub(super) fn sft_config(&self, train: &Train) -> Result<SftConfig, StageError> {
+        let (demonstrations, objective, refresh_reference) = match self {
+            Self::Sft(demonstrations) => (demonstrations, Objective::Sft, 0),
+            Self::Psft(psft) => {
+                let objective = Psft { clip_low: psft.clip.low, clip_high: psft.clip.high };
+                (&psft.demonstrations, Objective::Psft(objective), psft.refresh_reference)
+            }
+            Self::Spft(spft) => {
+                let SpftMethod { lambda, distance, stop_gradient, .. } = *spft;
+                let objective = Spft { lambda, distance, stop_gradient };
+                (&spft.demonstrations, Objective::Spft(objective), spft.refresh_reference)
+            }
+            Self::Rloo(_) | Self::Entropy(_) => {
+                return Err(StageError::input("this method does not learn from demonstrations"));
+            }
+        };
+        Ok(SftConfig {
+            epochs: demonstrations.epochs,
+            steps: demonstrations.steps,
+            batch: demonstrations.batch,
+            objective,
+            refresh_reference,
+            schedule: train.learning_rate(),
+            optimizer: train.optimizer,
+            batching: Batching { micro_tokens: train.micro_tokens, pack: demonstrations.pack },
+            recompute: train.recompute,
+            shuffle: demonstrations.shuffle,
+            seed: train.seed,
+            eval_every: demonstrations.eval_every,
+        })
+    }
+}
