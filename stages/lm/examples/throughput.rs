@@ -22,8 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [path, batch, prompt, new, rest @ ..] = &args[..] else {
         return Err("usage: throughput MODEL BATCH PROMPT_TOKENS NEW_TOKENS [REPEATS]".into());
     };
-    let (batch, prompt, new) = (batch.parse()?, prompt.parse()?, new.parse()?);
-    let repeats = rest.first().map_or(Ok(3), |r| r.parse())?;
+    let batch: usize = batch.parse()?;
+    let prompt: usize = prompt.parse()?;
+    let new: usize = new.parse()?;
+    let repeats = rest.first().map_or(Ok(3u64), |r| r.parse())?;
     let begin = Instant::now();
     let checkpoint = Checkpoint::open(Path::new(path))?;
     let model = Model::load(&checkpoint, &Device::flex(), DType::F32)?;

@@ -9,8 +9,8 @@ use crate::model::Model;
 
 /// A model with a cache of slots.
 pub(super) enum Runner {
-    Host(HostRunner),
-    Tensor(TensorRunner),
+    Host(Box<HostRunner>),
+    Tensor(Box<TensorRunner>),
 }
 
 impl Runner {
@@ -18,9 +18,9 @@ impl Runner {
     pub fn new(model: &Model, adapter: Option<&Adapter>, tensors: bool) -> Self {
         let on_cpu = model.device().without_autodiff() == Device::flex();
         if on_cpu && !tensors {
-            Self::Host(HostRunner::new(model, adapter))
+            Self::Host(Box::new(HostRunner::new(model, adapter)))
         } else {
-            Self::Tensor(TensorRunner::new(model, adapter))
+            Self::Tensor(Box::new(TensorRunner::new(model, adapter)))
         }
     }
 

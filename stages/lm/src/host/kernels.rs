@@ -4,6 +4,9 @@
 //! rows are computed with it: each product has one vector accumulator that runs along the shared
 //! dimension. So a sequence's results do not depend, to the last bit, on who shares its batch.
 
+// Plain counted loops are what the compiler unrolls into registers here.
+#![allow(clippy::needless_range_loop)]
+
 use pulp::{Arch, Simd, WithSimd};
 
 /// A block of `y = x·wᵀ`: `x` is `[rows, k]`, `w` is `[outs, k]`; `store(row, out, value)` takes
