@@ -278,6 +278,13 @@ impl Memo {
         Self { known: Mutex::default(), file: None }
     }
 
+    /// Reads the memo at `path` and never writes it.
+    pub fn open_read_only(path: &Path) -> Self {
+        let bytes = fs::read(path).unwrap_or_default();
+        let known = bytes.chunks_exact(MEMO_ROW).filter_map(Stat::from_bytes).collect();
+        Self { known: Mutex::new(known), file: None }
+    }
+
     /// Reads the memo at `path`; unreadable or torn rows are skipped. Without write permission it
     /// serves what it has and remembers new digests in memory.
     pub fn open(path: &Path) -> Self {

@@ -213,14 +213,18 @@ pub struct LastKeys {
     pub unfinished: HashMap<String, Key>,
 }
 
-/// The last keys of every stage of an experiment, from up to `limit` of its latest runs.
-pub fn last_keys(runs: &Path, experiment: &str, limit: usize) -> LastKeys {
+/// The last keys of an experiment's stages, from up to `limit` of its latest runs; no more runs
+/// are read once `stages` finished keys are known.
+pub fn last_keys(runs: &Path, experiment: &str, limit: usize, stages: usize) -> LastKeys {
     let mut keys = LastKeys::default();
     let of_experiment = ids(runs)
         .into_iter()
         .filter(|id| summary(runs, id).is_ok_and(|summary| summary.experiment == experiment))
         .take(limit);
     for id in of_experiment {
+        if keys.finished.len() >= stages {
+            break;
+        }
         let Ok(run) = load(runs, &id) else { continue };
         for (name, stage) in run.stages {
             let Some(key) = stage.key else { continue };

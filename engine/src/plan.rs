@@ -17,6 +17,13 @@ pub struct Plan {
     pub stages: Vec<PlannedStage>,
 }
 
+impl Plan {
+    /// What each stage depends on, in plan order.
+    pub fn dependencies(&self) -> impl Iterator<Item = &[usize]> {
+        self.stages.iter().map(|stage| stage.depends_on.as_slice())
+    }
+}
+
 /// The experiment-wide part of a manifest.
 #[derive(Debug, Clone)]
 pub struct Experiment {

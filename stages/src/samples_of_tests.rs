@@ -9,11 +9,12 @@ use crate::arms::Claim;
 use crate::stats::{mcnemar_exact, wilson};
 use crate::table::{Benchmark, Comparison, Group, Row, Table};
 
-fn row(arm: &str, label: &str, correct: usize, claimed: Option<f64>) -> Row {
+/// An arm's row on 200 questions; the base arm has `base` right.
+fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>) -> Row {
     let n = 200;
     let versus = (arm != "base").then(|| {
-        let gained = correct.saturating_sub(104) as u64 + 6;
-        let delta = (correct as f64 - 104.0) / n as f64;
+        let gained = correct.saturating_sub(base) as u64 + 6;
+        let delta = (correct as f64 - base as f64) / n as f64;
         Comparison {
             paired: n,
             delta,
@@ -60,17 +61,17 @@ pub fn example_table() -> Table {
                 name: "word problems".into(),
                 questions: 200,
                 rows: vec![
-                    row("base", "Base", 104, Some(0.5)),
-                    row("steer", "Steering vectors", 141, Some(0.6)),
-                    row("lora", "LoRA", 148, Some(0.65)),
-                    row("random", "Random reward", 101, None),
-                    row("prefix", "Base + “To” prefix", 139, None),
+                    row("base", "Base", 104, 104, Some(0.5)),
+                    row("steer", "Steering vectors", 141, 104, Some(0.6)),
+                    row("lora", "LoRA", 148, 104, Some(0.65)),
+                    row("random", "Random reward", 101, 104, None),
+                    row("prefix", "Base + “To” prefix", 139, 104, None),
                 ],
             },
             Benchmark {
                 name: "amc23".into(),
                 questions: 200,
-                rows: vec![row("base", "Base", 20, None), row("steer", "Steering vectors", 31, None)],
+                rows: vec![row("base", "Base", 20, 20, None), row("steer", "Steering vectors", 31, 20, None)],
             },
         ],
         claims: json!({"source": "https://example.org/paper", "base": {"word problems": 50}}),

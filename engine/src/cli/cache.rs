@@ -66,7 +66,8 @@ struct GcArgs {
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let root = &args.cache.cache;
     if !root.is_dir() {
-        let message = format!("no cache at {}: name one with --cache, or run a manifest first", root.display());
+        let message =
+            format!("no cache at {}: name one with --cache, or run a manifest first", root.display());
         return Err(CliError::environment(message));
     }
     match &args.command {

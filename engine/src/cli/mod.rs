@@ -4,8 +4,8 @@
 //! Exit codes: 0 everything asked for is there; 1 a stage failed; 2 bad usage or manifest;
 //! 3 the environment (cache, device) does not allow it; 130 interrupted.
 
-mod check;
 mod cache;
+mod check;
 pub mod common;
 mod completions;
 mod diff;

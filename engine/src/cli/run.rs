@@ -1,6 +1,6 @@
 //! `pipeline run`: brings everything a manifest asks for up to date.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         let mut published = outcome.published;
         published.sort();
         for path in &published {
-            ui::out(ui::text::short_path(path));
+            ui::out(ui::text::short_path(&entrance(path)));
         }
     }
     Ok(ExitCode::from(match outcome.status {
@@ -95,6 +95,12 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         RunStatus::Failed => 1,
         RunStatus::Interrupted => 130,
     }))
+}
+
+/// What to open of a published folder: its page if it has one.
+fn entrance(folder: &Path) -> PathBuf {
+    let pages = ["index.html", "report.html"].map(|name| folder.join(name));
+    pages.into_iter().find(|page| page.is_file()).unwrap_or_else(|| folder.to_owned())
 }
 
 /// What `--force` (empty) and `--force=STAGE` ask for.

@@ -2,13 +2,16 @@
 //! transient failure), check what came out and commit it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::board::Known;
 use super::job::Job;
+use super::logs::{file_name, tail};
 use super::resolve::Resolved;
 use super::worker::{Limits, Start, Worker};
 use super::{Shared, pins};
@@ -24,9 +27,6 @@ use crate::store::{Store, StoreError};
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// A wait between two attempts never grows beyond this.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
-/// How much of a failed stage's log is shown.
-const TAIL_LINES: usize = 20;
-const TAIL_BYTES: usize = 8 << 10;
 
 /// What stage threads tell the scheduler.
 pub(super) enum Msg {
@@ -62,8 +62,8 @@ pub(super) enum Verdict {
 pub(super) struct Task {
     pub(super) index: usize,
     pub(super) resolved: Resolved,
-    /// Keys of the stages it depends on.
-    pub(super) upstream: Vec<(usize, Key)>,
+    /// What is known of the stages it depends on.
+    pub(super) upstream: Vec<(usize, Arc<Known>)>,
     pub(super) why: String,
     pub(super) forced: bool,
     /// `cpu` or `cuda:0`.
@@ -82,7 +82,11 @@ pub(super) fn servable(record: Record) -> Option<Record> {
 pub(super) fn attempt(shared: &Shared, task: &Task, tx: &Sender<Msg>) -> Verdict {
     let log = shared.folder.join(format!("{}.log", file_name(&shared.stage(task.index).name)));
     try_attempt(shared, task, &log, tx).unwrap_or_else(|error| {
-        let tail = tail(&log);
+        let mut tail = tail(&log);
+        // The worker prints its error last, for who reads the log alone.
+        if tail.ends_with(&error.message.lines().map(str::to_owned).collect::<Vec<_>>()) {
+            tail.truncate(tail.len() - error.message.lines().count());
+        }
         Verdict::Failed { error, log: log.exists().then_some(log), tail }
     })
 }
@@ -90,7 +94,7 @@ pub(super) fn attempt(shared: &Shared, task: &Task, tx: &Sender<Msg>) -> Verdict
 fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Result<Verdict, StageError> {
     let stage = shared.stage(task.index);
     let store = shared.store;
-    let key = task.resolved.parts.key();
+    let key = task.resolved.key;
     let (claim, waited) = match claim(shared, task.index, &key, tx)? {
         Some(claimed) => claimed,
         None => return Ok(Verdict::Stopped),
@@ -202,11 +206,13 @@ fn claim<'a>(
 /// Views of the artifacts a stage depends on, or the first stage whose artifact is gone.
 fn show_inputs(
     store: &Store,
-    upstream: &[(usize, Key)],
+    upstream: &[(usize, Arc<Known>)],
 ) -> Result<Result<HashMap<usize, PathBuf>, usize>, StageError> {
     let mut folders = HashMap::new();
-    for (index, key) in upstream {
-        let Some(record) = store.lookup(key).map_err(store_error)? else {
+    for (index, known) in upstream {
+        let record = store.lookup(&known.key).map_err(store_error)?;
+        // Another process may have computed the key anew, with another result.
+        let Some(record) = record.filter(|record| record.output == known.output) else {
             return Ok(Err(*index));
         };
         match store.view(&record) {
@@ -272,7 +278,7 @@ fn run_worker(
         .map_err(|error| StageError::environment(format!("cannot start a worker: {error}")))?;
     let _ = tx.send(Msg::Event(Event::Started {
         stage: stage.name.clone(),
-        key: task.resolved.parts.key().to_string(),
+        key: task.resolved.key.to_string(),
         why: task.why.clone(),
         attempt,
         pid: worker.pid(),
@@ -348,52 +354,9 @@ pub(super) fn store_error(error: StoreError) -> StageError {
     }
 }
 
-/// A file name for a stage: its own name, with what file systems dislike escaped.
-pub(crate) fn file_name(stage: &str) -> String {
-    let mut name = String::with_capacity(stage.len());
-    for c in stage.chars() {
-        if c.is_alphanumeric() || "._-,=[]+".contains(c) {
-            name.push(c);
-        } else {
-            name.push_str(&format!("%{:02x}", u32::from(c)));
-        }
-    }
-    if name.len() > 150 {
-        let cut = (0..=150).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
-        name.truncate(cut);
-        name.push('~');
-        name.push_str(&crate::digest::Digest::of(stage.as_bytes()).short());
-    }
-    name
-}
-
-/// The last lines of a log.
-pub(crate) fn tail(log: &Path) -> Vec<String> {
-    use std::io::{Read, Seek, SeekFrom};
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES as u64)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
-    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    lines[lines.len().saturating_sub(TAIL_LINES)..].to_vec()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn file_names_stay_readable_distinct_and_short() {
-        assert_eq!(file_name("eval[lora,seed=2]"), "eval[lora,seed=2]");
-        assert_eq!(file_name("eval[a/b]"), "eval[a%2fb]");
-        let long = |end: &str| file_name(&format!("{}{end}", "ä".repeat(300)));
-        assert!(long("1").len() < 200 && long("1") != long("2"));
-    }
 
     #[test]
     fn waits_double_up_to_a_minute() {

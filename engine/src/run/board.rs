@@ -83,16 +83,17 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board for the selected stages, which include everything they depend on.
-    pub fn new(plan: &Plan, selected: &[bool]) -> Self {
-        let mut dependents = vec![Vec::new(); plan.stages.len()];
-        let mut nodes = Vec::with_capacity(plan.stages.len());
+    /// A board for the selected stages, which include everything they depend on. `depends_on` gives
+    /// each stage's dependencies, all of them earlier stages.
+    pub fn new<'p>(depends_on: impl IntoIterator<Item = &'p [usize]>, selected: &[bool]) -> Self {
+        let mut dependents = vec![Vec::new(); selected.len()];
+        let mut nodes = Vec::with_capacity(selected.len());
         let mut wave = Vec::new();
-        for (index, stage) in plan.stages.iter().enumerate() {
+        for (index, depends_on) in depends_on.into_iter().enumerate() {
             let state = if selected[index] { State::Waiting } else { State::Outside };
-            let missing = stage.depends_on.len() as u32;
+            let missing = depends_on.len() as u32;
             if selected[index] {
-                stage.depends_on.iter().for_each(|dep| dependents[*dep].push(index as u32));
+                depends_on.iter().for_each(|dep| dependents[*dep].push(index as u32));
                 if missing == 0 {
                     wave.push(index);
                 }
@@ -111,7 +112,9 @@ impl Board {
         wave
     }
 
-    fn is_resolvable(&self, index: usize) -> bool {
+    /// True while a stage waits for nothing but its key. A stage of a wave loses this when an
+    /// earlier one of the same wave takes back what it depends on.
+    pub fn is_resolvable(&self, index: usize) -> bool {
         self.nodes[index].state == State::Waiting && self.nodes[index].missing == 0
     }
 
@@ -131,9 +134,9 @@ impl Board {
         self.dependents[index].is_empty()
     }
 
-    /// Stages that may start, in plan order.
-    pub fn ready(&self) -> impl Iterator<Item = usize> + '_ {
-        self.ready.iter().copied()
+    /// The first stage from `from` on that may start.
+    pub fn next_ready(&self, from: usize) -> Option<usize> {
+        self.ready.range(from..).next().copied()
     }
 
     /// A resolved stage is a miss.
@@ -143,6 +146,7 @@ impl Board {
 
     /// A ready stage starts.
     pub fn set_running(&mut self, index: usize) {
+        self.nodes[index].stale = false;
         self.set_state(index, State::Running);
     }
 
@@ -164,9 +168,8 @@ impl Board {
         self.set_state(index, State::Done);
         let node = &mut self.nodes[index];
         node.ran |= ran;
-        let before = node.known.replace(Arc::new(known));
-        let changed = before
-            .is_some_and(|before| Some(before.output) != self.nodes[index].known.as_ref().map(|k| k.output));
+        let output = known.output;
+        let changed = node.known.replace(Arc::new(known)).is_some_and(|before| before.output != output);
         for at in 0..self.dependents[index].len() {
             let dependent = self.dependents[index][at] as usize;
             self.nodes[dependent].missing -= 1;
@@ -260,4 +263,138 @@ pub fn referenced_paths(plan: &Plan) -> Vec<Vec<String>> {
         paths.dedup();
     }
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// A store and stages that need not give the same output twice.
+    struct World {
+        depends_on: Vec<Vec<usize>>,
+        store: HashMap<Key, Digest>,
+        executions: u32,
+    }
+
+    impl World {
+        fn key(&self, board: &Board, index: usize) -> Key {
+            let mut text = format!("{index}");
+            for dep in &self.depends_on[index] {
+                text += &board.nodes[*dep].known.as_ref().expect("known once").output.to_string();
+            }
+            Digest::of(text.as_bytes()).to_string().parse().expect("a key")
+        }
+
+        fn execute(&mut self, key: Key) -> Digest {
+            self.executions += 1;
+            let output = Digest::of(format!("{key} {}", self.executions % 3).as_bytes());
+            *self.store.entry(key).or_insert(output)
+        }
+    }
+
+    fn dag() -> impl Strategy<Value = Vec<Vec<usize>>> {
+        prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..4), 1..12).prop_map(
+            |rows| {
+                let pick = |(at, row): (usize, Vec<prop::sample::Index>)| {
+                    let deps: BTreeSet<usize> =
+                        row.iter().filter(|_| at > 0).map(|index| index.index(at.max(1))).collect();
+                    deps.into_iter().collect()
+                };
+                rows.into_iter().enumerate().map(pick).collect()
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever is lost on the way, everything ends done, and under the key that its inputs'
+        /// final outputs give.
+        #[test]
+        fn a_run_with_losses_ends_consistent(
+            depends_on in dag(),
+            losses in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 64),
+        ) {
+            let count = depends_on.len();
+            let mut board = Board::new(depends_on.iter().map(Vec::as_slice), &vec![true; count]);
+            let mut world = World { depends_on, store: HashMap::new(), executions: 0 };
+            let mut running: Vec<(usize, Key)> = Vec::new();
+            let (mut losses, mut order) = (losses.into_iter(), order.into_iter().cycle());
+            for _ in 0..10_000 {
+                let wave = board.take_wave();
+                let idle = wave.is_empty();
+                for index in wave {
+                    if !board.is_resolvable(index) {
+                        continue;
+                    }
+                    let key = world.key(&board, index);
+                    match world.store.get(&key) {
+                        Some(output) => board.set_done(index, Known { key, output: *output, parts: vec![] }, false),
+                        None => board.set_ready(index),
+                    }
+                }
+                while let Some(index) = board.next_ready(0) {
+                    board.set_running(index);
+                    running.push((index, world.key(&board, index)));
+                }
+                if running.is_empty() {
+                    if idle { break } else { continue }
+                }
+                let (index, key) = running.remove(order.next().unwrap().index(running.len()));
+                if let Some((which, _)) = losses.next()
+                    && !world.depends_on[index].is_empty()
+                {
+                    let deps = &world.depends_on[index];
+                    let dep = deps[which.index(deps.len())];
+                    if let Some(known) = board.known(dep).cloned() {
+                        world.store.remove(&known.key);
+                    }
+                    board.set_lost(dep);
+                    board.resolve_again(index);
+                } else {
+                    let output = world.execute(key);
+                    board.set_done(index, Known { key, output, parts: vec![] }, true);
+                }
+            }
+            for index in 0..count {
+                prop_assert_eq!(board.state(index), State::Done);
+                prop_assert_eq!(board.known(index).unwrap().key, world.key(&board, index));
+            }
+        }
+
+        /// A failure takes exactly its transitive dependents with it.
+        #[test]
+        fn a_failure_skips_what_is_behind_it_and_nothing_else(depends_on in dag(), bad in any::<prop::sample::Index>()) {
+            let count = depends_on.len();
+            let bad = bad.index(count);
+            let mut behind = vec![false; count];
+            for index in 0..count {
+                behind[index] = depends_on[index].iter().any(|dep| *dep == bad || behind[*dep]);
+            }
+            let mut board = Board::new(depends_on.iter().map(Vec::as_slice), &vec![true; count]);
+            let key: Key = Digest::of(b"k").to_string().parse().unwrap();
+            loop {
+                let wave = board.take_wave();
+                if wave.is_empty() {
+                    break;
+                }
+                for index in wave {
+                    if index == bad {
+                        board.set_failed(index);
+                    } else {
+                        board.set_done(index, Known { key, output: key.digest(), parts: vec![] }, true);
+                    }
+                }
+            }
+            for index in 0..count {
+                let expected = match (index == bad, behind[index]) {
+                    (true, _) => State::Failed,
+                    (_, true) => State::Skipped,
+                    _ => State::Done,
+                };
+                prop_assert_eq!(board.state(index), expected);
+            }
+        }
+    }
 }

@@ -6,12 +6,13 @@
 //! - [`predict`]: what a run would do.
 //! - [`attempt`]: one stage from claim to commit; [`worker`]: its process, seen from the engine;
 //!   [`exec`]: the same process, seen from inside; [`job`]: what it is told.
-//! - [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
+//! - [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
 
 mod attempt;
 pub mod board;
 pub mod exec;
 pub mod job;
+pub mod logs;
 pub mod pins;
 pub mod predict;
 pub mod reason;
@@ -23,8 +24,10 @@ pub mod stop;
 pub mod trust;
 pub mod worker;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use crate::event::{Counts, Event, Line, LogWriter, RunStatus};
@@ -204,10 +207,9 @@ pub fn run(
     check_gpus(plan, &selected, options.devices.len())?;
     let lock_path = pins::lock_path(&plan.experiment.manifest);
     let pins = pins::read(&lock_path)?;
-    let id = run_id();
-    let folder = store.runs_dir().join(&id);
+    let (id, folder) = new_run(store)?;
     let log = if store.writable() { Some(open_log(&folder)?) } else { None };
-    let mut recorder = Recorder { log, observe, broken: false };
+    let mut recorder = Recorder { log, observe, broken: false, progress: HashMap::new() };
     let host = host_name();
     recorder.emit(Event::RunStarted {
         run: id.clone(),
@@ -221,12 +223,16 @@ pub fn run(
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     });
     let has_gpus = !options.devices.is_empty();
+    let resolver = or_say(
+        || Resolver::new(plan, &selected, store, has_gpus, pins),
+        || recorder.emit(message("reading the input files that are new or have changed")),
+    );
     let shared = Shared {
         plan,
         store,
         options,
         stop,
-        resolver: Resolver::new(plan, &selected, store, has_gpus, pins),
+        resolver,
         session: store.session(&plan.experiment.name, &id)?,
         me: Holder { pid: std::process::id(), host, run: id.clone() },
         folder,
@@ -251,17 +257,43 @@ pub fn run(
     Ok(Outcome { run: id, status, counts, published: totals.published, seconds })
 }
 
+fn message(text: &str) -> Event {
+    Event::Message { stage: None, text: text.to_owned() }
+}
+
+/// Does some work, and says so if it takes more than a moment.
+fn or_say<T: Send>(work: impl FnOnce() -> T + Send, say: impl FnOnce()) -> T {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let result = work();
+            let _ = done.send(());
+            result
+        });
+        if wait.recv_timeout(Duration::from_secs(2)) == Err(RecvTimeoutError::Timeout) {
+            say();
+        }
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Progress of a stage goes to the log at most this often.
+const PROGRESS_LOGGED_EVERY: Duration = Duration::from_secs(2);
+
 struct Recorder<'a> {
     log: Option<LogWriter>,
     observe: &'a mut dyn FnMut(&Line),
     broken: bool,
+    /// When each stage's progress was last logged.
+    progress: HashMap<String, Instant>,
 }
 
 impl Recorder<'_> {
     /// A log that cannot be written is said once and never fails the run.
     fn emit(&mut self, event: Event) {
         let line = Line::now(event);
-        if let Some(log) = &mut self.log
+        if self.is_logged(&line.event)
+            && let Some(log) = &mut self.log
             && let Err(error) = log.write(&line)
             && !std::mem::replace(&mut self.broken, true)
         {
@@ -269,6 +301,17 @@ impl Recorder<'_> {
             (self.observe)(&Line::now(Event::Message { stage: None, text }));
         }
         (self.observe)(&line);
+    }
+
+    fn is_logged(&mut self, event: &Event) -> bool {
+        let Event::Progress { stage, done, total, .. } = event else { return true };
+        let now = Instant::now();
+        let recent = |last: &Instant| now.duration_since(*last) < PROGRESS_LOGGED_EVERY;
+        if done < total && self.progress.get(stage).is_some_and(recent) {
+            return false;
+        }
+        self.progress.insert(stage.clone(), now);
+        true
     }
 }
 
@@ -294,16 +337,31 @@ fn check_gpus(plan: &Plan, selected: &[bool], have: usize) -> Result<(), RunErro
 }
 
 fn open_log(folder: &Path) -> Result<LogWriter, RunError> {
-    fs::create_dir_all(folder)
-        .and_then(|()| LogWriter::create(folder))
-        .map_err(|source| RunError::Io { path: folder.to_owned(), source })
+    LogWriter::create(folder).map_err(|source| RunError::Io { path: folder.to_owned(), source })
 }
 
-/// An id that sorts by time and is unlike that of a run started in the same second.
-fn run_id() -> String {
-    let now = jiff::Timestamp::now();
-    let noise = crate::digest::Digest::of(format!("{now} {}", std::process::id()).as_bytes());
-    format!("{}-{}", now.strftime("%Y%m%d-%H%M%S"), &noise.short()[..4])
+/// A fresh run id with its folder, which is made unless the store is read-only. Ids sort by time,
+/// to the millisecond.
+fn new_run(store: &Store) -> Result<(String, PathBuf), RunError> {
+    let runs = store.runs_dir();
+    let io = |path: &Path, source| RunError::Io { path: path.to_owned(), source };
+    if store.writable() {
+        fs::create_dir_all(&runs).map_err(|source| io(&runs, source))?;
+    }
+    loop {
+        let now = jiff::Timestamp::now();
+        let noise = crate::digest::Digest::of(format!("{now} {}", std::process::id()).as_bytes());
+        let id = format!("{}{}", now.strftime("%Y%m%d-%H%M%S-%3f"), &noise.short()[..3]);
+        let folder = runs.join(&id);
+        if !store.writable() {
+            return Ok((id, folder));
+        }
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok((id, folder)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(io(&folder, error)),
+        }
+    }
 }
 
 fn host_name() -> String {

@@ -39,7 +39,7 @@ pub struct Prediction {
     pub forecast: Forecast,
     /// Its key, if that is known before the run.
     pub key: Option<Key>,
-    /// Where its inputs lie, as far as they exist.
+    /// Where its inputs lie, as far as they exist; empty for what is cached.
     pub inputs: BTreeMap<String, PathBuf>,
 }
 
@@ -60,8 +60,8 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
     let pins = pins::read(&pins::lock_path(&plan.experiment.manifest))?;
     let resolver = Resolver::new(plan, &selected, store, !options.devices.is_empty(), pins);
     let paths = referenced_paths(plan);
-    let mut board = Board::new(plan, &selected);
-    let mut reasons = Reasons::new(store, &plan.experiment.name);
+    let mut board = Board::new(plan.dependencies(), &selected);
+    let mut reasons = Reasons::new(store, plan);
     let mut records: BTreeMap<usize, Box<Record>> = BTreeMap::new();
     let mut found: BTreeMap<usize, (Forecast, Option<Key>)> = BTreeMap::new();
     loop {
@@ -77,7 +77,7 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
             if forced[*index] || !plan.stages[*index].cache {
                 return Looked::Miss(resolved);
             }
-            match store.lookup(&resolved.parts.key()).ok().flatten().and_then(servable) {
+            match store.lookup(&resolved.key).ok().flatten().and_then(servable) {
                 Some(record) => Looked::Hit(Box::new(record)),
                 None => Looked::Miss(resolved),
             }
@@ -92,7 +92,7 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
                 }
                 Looked::Miss(resolved) => {
                     let reason = reasons.why(&plan.stages[index], &resolved.parts, forced[index]);
-                    found.insert(index, (Forecast::Run(reason), Some(resolved.parts.key())));
+                    found.insert(index, (Forecast::Run(reason), Some(resolved.key)));
                     board.set_failed(index);
                 }
                 Looked::Broken(error) => {
@@ -106,10 +106,13 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
         found.insert(index, (behind(plan, index, forced[index], &mut reasons), None));
     }
     missing_intermediates(plan, store, &board, &records, &mut found);
-    let inputs = |index: usize| existing_inputs(plan, store, index, &records);
+    let inputs = |index: usize, forecast: &Forecast| match forecast {
+        Forecast::Cached => BTreeMap::new(),
+        _ => existing_inputs(plan, store, index, &records),
+    };
     Ok(found
         .into_iter()
-        .map(|(index, (forecast, key))| Prediction { index, forecast, key, inputs: inputs(index) })
+        .map(|(index, (forecast, key))| Prediction { inputs: inputs(index, &forecast), index, forecast, key })
         .collect())
 }
 

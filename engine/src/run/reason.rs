@@ -6,7 +6,7 @@ use std::fmt;
 use crate::explain::{Change, changes};
 use crate::history::{self, LastKeys};
 use crate::key::KeyParts;
-use crate::plan::PlannedStage;
+use crate::plan::{Plan, PlannedStage};
 use crate::store::Store;
 
 /// How many earlier runs are read to find a stage's last key.
@@ -59,13 +59,14 @@ impl fmt::Display for Reason {
 pub struct Reasons<'a> {
     store: &'a Store,
     experiment: String,
+    stages: usize,
     last: Option<LastKeys>,
 }
 
 impl<'a> Reasons<'a> {
-    /// Reasons for stages of an experiment.
-    pub fn new(store: &'a Store, experiment: &str) -> Self {
-        Self { store, experiment: experiment.to_owned(), last: None }
+    /// Reasons for the stages of a plan.
+    pub fn new(store: &'a Store, plan: &Plan) -> Self {
+        Self { store, experiment: plan.experiment.name.clone(), stages: plan.stages.len(), last: None }
     }
 
     /// Why the stage, whose key is made of `now`, is not served from the store.
@@ -99,6 +100,6 @@ impl<'a> Reasons<'a> {
 
     fn last(&mut self) -> &LastKeys {
         self.last
-            .get_or_insert_with(|| history::last_keys(&self.store.runs_dir(), &self.experiment, RUNS_READ))
+            .get_or_insert_with(|| history::last_keys(&self.store.runs_dir(), &self.experiment, RUNS_READ, self.stages))
     }
 }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::board::Known;
 use super::slots::Need;
 use crate::digest::{Digest, path_digest};
-use crate::key::KeyParts;
+use crate::key::{Key, KeyParts};
 use crate::kind::{Pin, StageError};
 use crate::plan::{Plan, PlannedStage, Source};
 use crate::store::Store;
@@ -17,6 +17,8 @@ use crate::store::Store;
 /// The key parts of a stage, with the digest behind each of its references.
 #[derive(Debug, Clone)]
 pub struct Resolved {
+    /// The key that `parts` make.
+    pub key: Key,
     /// What decides the output.
     pub parts: KeyParts,
     /// Digest by reference as written.
@@ -90,7 +92,7 @@ impl<'a> Resolver<'a> {
             }
         }
         let parts = self.parts(stage, &inputs);
-        Ok(Resolved { parts, inputs })
+        Ok(Resolved { key: parts.key(), parts, inputs })
     }
 
     /// The key parts of a stage under the pins known now.

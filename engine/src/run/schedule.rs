@@ -78,14 +78,14 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
         scope.spawn(move || publish_all(shared, &to_publish, &publish_tx));
         let mut scheduler = Scheduler {
             shared,
-            board: Board::new(shared.plan, selected),
+            board: Board::new(shared.plan.dependencies(), selected),
             paths: referenced_paths(shared.plan),
             slots: Slots::of_machine(shared.options.jobs, shared.devices.len()),
             misses: HashMap::new(),
             running: HashMap::new(),
             parked: HashMap::new(),
             fresh: HashSet::new(),
-            reasons: Reasons::new(shared.store, &shared.plan.experiment.name),
+            reasons: Reasons::new(shared.store, shared.plan),
             publisher,
             publishing: 0,
             failures: HashSet::new(),
@@ -124,7 +124,7 @@ fn look_up(shared: &Shared, board: &Board, fresh: &HashSet<Key>, index: usize) -
         Ok(resolved) => resolved,
         Err(error) => return Looked::Broken(error),
     };
-    let key = resolved.parts.key();
+    let key = resolved.key;
     let forced = shared.forced[index] && !fresh.contains(&key);
     if forced || (!shared.stage(index).cache && !board.ran(index)) {
         return Looked::Miss(Box::new(resolved));
@@ -169,6 +169,9 @@ impl<'r, 'a> Scheduler<'r, 'a> {
             });
             self.shared.session.uses(hits);
             for (index, looked) in wave.into_iter().zip(looked) {
+                if !self.board.is_resolvable(index) {
+                    continue;
+                }
                 match looked {
                     Looked::Hit(record) => {
                         cached.push(self.cached(index, &record));
@@ -193,15 +196,15 @@ impl<'r, 'a> Scheduler<'r, 'a> {
         'r: 'scope,
         'a: 'scope,
     {
-        if self.halted() || !self.slots.any_free() {
+        if self.halted() {
             return;
         }
-        let ready: Vec<usize> = self.board.ready().collect();
-        for index in ready {
-            if !self.slots.any_free() {
-                break;
-            }
-            let key = self.misses[&index].parts.key();
+        let mut from = 0;
+        while self.slots.any_free()
+            && let Some(index) = self.board.next_ready(from)
+        {
+            from = index + 1;
+            let key = self.misses[&index].key;
             if self.running.values().any(|running| running.key == key) {
                 self.parked.entry(key).or_default().push(index);
                 self.board.park(index);
@@ -227,7 +230,7 @@ impl<'r, 'a> Scheduler<'r, 'a> {
         let forced = self.shared.forced[index] && !self.fresh.contains(&key);
         let why = self.reasons.why(stage, &resolved.parts, forced).to_string();
         let upstream =
-            stage.depends_on.iter().filter_map(|dep| Some((*dep, self.board.known(*dep)?.key))).collect();
+            stage.depends_on.iter().filter_map(|dep| Some((*dep, self.board.known(*dep)?.clone()))).collect();
         let (device, visible_gpus) = self.shared.devices_of(grant);
         Task { index, resolved, upstream, why, forced, device, visible_gpus }
     }

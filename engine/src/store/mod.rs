@@ -101,14 +101,16 @@ impl Store {
             Err(error) => return Err(StoreError::io(root, error)),
         };
         let root = fs::canonicalize(root).at(root)?;
-        let memo = if writable { Memo::open(&root.join("memo")) } else { Memo::in_memory() };
+        let memo =
+            if writable { Memo::open(&root.join("memo")) } else { Memo::open_read_only(&root.join("memo")) };
         Ok(Self { root, writable, memo })
     }
 
     /// Opens a store for looking only: nothing is created, not even the folder.
     pub fn open_read_only(root: &Path) -> Self {
         let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-        Self { root, writable: false, memo: Memo::in_memory() }
+        let memo = Memo::open_read_only(&root.join("memo"));
+        Self { root, writable: false, memo }
     }
 
     /// The folder.

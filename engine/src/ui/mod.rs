@@ -24,7 +24,7 @@ pub trait Reader {
 /// terminal, else plain lines; both of these on standard error.
 pub fn reader(json: bool) -> Box<dyn Reader> {
     if json {
-        Box::new(json::Json)
+        Box::new(json::Json::default())
     } else if std::io::stderr().is_terminal() {
         Box::new(bars::Bars::new())
     } else {

@@ -215,6 +215,8 @@ pub struct Fail {
     pub how: String,
     /// Succeeds once this file exists.
     pub unless: Option<PathBuf>,
+    /// Waits for a stage.
+    pub behind: Option<Input>,
 }
 
 impl Stage for Fail {

@@ -70,7 +70,7 @@ fn log_probabilities_are_those_of_the_tensor_path() {
         let out = go(&mut engine(&tiny, EngineOptions::default()), std::slice::from_ref(&request));
         for sample in &out.samples[0] {
             let ids = [&request.prompt[..], &sample.ids].concat();
-            let logits = tiny.model.forward(tensor(&[ids.clone()]), None);
+            let logits = tiny.model.forward(tensor(&[ids]), None);
             let logprobs = values(log_softmax(logits, 2));
             let vocab = tiny.model.config().vocab_size;
             for (i, &id) in sample.ids.iter().enumerate() {
@@ -160,7 +160,8 @@ fn stop_tokens_end_a_sample_and_stay_in_it() {
     let mut requests = greedy(&tiny.prompts, 16);
     let stop = tiny.greedy[1][4];
     let first = tiny.greedy[1].iter().position(|&t| t == stop).unwrap();
-    requests[1].params.stop_token_ids = vec![63, stop];
+    let other = (0..64).find(|id| !tiny.greedy[1].contains(id)).unwrap();
+    requests[1].params.stop_token_ids = vec![other, stop];
     let out = go(&mut engine(&tiny, EngineOptions::default()), &requests);
     assert_eq!(out.samples[1][0].ids, tiny.greedy[1][..=first]);
     assert_eq!(out.samples[1][0].finish, FinishReason::StopToken);
@@ -256,6 +257,36 @@ fn finished_samples_are_reported_at_once_and_the_caller_can_stop() {
     });
     assert!(matches!(error, Err(GenerateError::Stopped)));
     assert_eq!(seen, [(2, 0, 2)]);
+}
+
+/// The tensor path serves other devices; on the CPU it must give what the host path gives.
+#[test]
+fn the_tensor_path_generates_the_same() {
+    for name in ["qwen2-untied", "llama-head-dim", "llama-tied"] {
+        let tiny = Tiny::load(name);
+        let requests = [crowd(&tiny), greedy(&tiny.prompts, 16)].concat();
+        let want = go(&mut engine(&tiny, EngineOptions::default()), &requests).samples;
+        for (max_batch, prefill_tokens) in [(32, 512), (3, 5)] {
+            let options =
+                EngineOptions { max_batch, prefill_tokens, tensors: true, ..Default::default() };
+            let got = go(&mut engine(&tiny, options), &requests).samples;
+            for (a, b) in want.iter().flatten().zip(got.iter().flatten()) {
+                assert_eq!(a.ids, b.ids, "{name}");
+                assert!(common::max_diff(&a.model_logprobs, &b.model_logprobs) < 5e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_call_computed_serves_the_next() {
+    let tiny = Tiny::load("llama-gqa");
+    let mut engine = engine(&tiny, EngineOptions::default());
+    let first = go(&mut engine, &greedy(&tiny.prompts, 16));
+    let second = go(&mut engine, &greedy(&tiny.prompts, 16));
+    assert_eq!(first.samples, second.samples);
+    assert_eq!(first.statistics.prompt_tokens, 1 + 5 + 9 + 17);
+    assert_eq!(second.statistics.prompt_tokens, 4);
 }
 
 #[test]

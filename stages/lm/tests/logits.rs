@@ -140,7 +140,7 @@ fn random_initialisation_is_a_function_of_the_seed() {
         Model::random(&config, seed, &device)
             .named_parameters()
             .into_iter()
-            .flat_map(|(_, p)| p.to_data().to_vec::<f32>().unwrap())
+            .flat_map(|(_, p)| p.to_data().try_to_vec::<f32>().unwrap())
             .collect()
     };
     let first = flat(1);

@@ -3,11 +3,11 @@
 pub mod aggregate;
 pub mod chart;
 pub mod command;
-pub mod eval;
-pub mod init;
 pub mod convert;
+pub mod eval;
 pub mod fetch;
 pub mod grade;
+pub mod init;
 pub mod report;
 pub mod synth;
 pub mod tokenizer;

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::TrainError;
 use crate::checkpoint::{self, Identity, State};
-use crate::gradient::Gradients;
 use crate::optim::AdamW;
+use crate::parallel::Sums;
 use crate::schedule::Schedule;
 use crate::trainee::Trainee;
 
@@ -27,6 +28,13 @@ impl Metrics {
     /// The value called `name`.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.get(name)?.as_f64()
+    }
+
+    /// Sets every sum divided by `count`.
+    pub(crate) fn set_means(&mut self, sums: &Sums, count: f64) {
+        for (name, sum) in sums.iter() {
+            self.set(name, sum / count);
+        }
     }
 
     pub(crate) fn set(&mut self, name: &str, value: f64) {
@@ -198,13 +206,12 @@ fn line(metrics: &Metrics) -> String {
 /// rate and the gradients' norm to `metrics`.
 pub(crate) fn apply(
     trainee: &mut Trainee,
-    gradients: Gradients,
+    gradients: Vec<Tensor<1>>,
     optimizer: &AdamW,
     (schedule, step, total): (&Schedule, u64, u64),
     metrics: &mut Metrics,
 ) -> Result<(), TrainError> {
     let lr = schedule.at(step, total);
-    let gradients = gradients.finish(trainee);
     let norm = optimizer.step(trainee.masters_mut(), gradients, step + 1, lr);
     if !norm.is_finite() {
         return Err(TrainError::NotFinite { step: step + 1, what: "the gradient's norm" });
@@ -212,25 +219,4 @@ pub(crate) fn apply(
     metrics.set("grad_norm", norm);
     metrics.set("lr", lr);
     Ok(())
-}
-
-/// Sums over tokens by name, divided at the end by how many tokens there were.
-#[derive(Debug, Default)]
-pub(crate) struct Sums {
-    sums: Vec<(&'static str, f64)>,
-}
-
-impl Sums {
-    pub fn add(&mut self, name: &'static str, value: f64) {
-        match self.sums.iter_mut().find(|(n, _)| *n == name) {
-            Some((_, sum)) => *sum += value,
-            None => self.sums.push((name, value)),
-        }
-    }
-
-    pub fn means(&self, count: f64, metrics: &mut Metrics) {
-        for (name, sum) in &self.sums {
-            metrics.set(name, sum / count);
-        }
-    }
 }

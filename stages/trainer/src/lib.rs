@@ -5,16 +5,20 @@
 //! | [`objective`] | from numbers per token to a loss and its gradient: SFT, PSFT, SPFT, RLOO, entropy |
 //! | [`loss`] | the vocabulary head in chunks, differentiated by hand |
 //! | [`gradient`] | forward and backward pass over a batch, keeping or recomputing activations |
+//! | [`parallel`] | the gradient of an update over one or several devices |
 //! | [`trainee`] | what trains: a whole model, or an adapter on a frozen one |
 //! | [`optim`], [`schedule`] | AdamW with f32 masters, global clipping; learning rate |
 //! | [`data`] | sequences, their order, batches |
 //! | [`driver`] | the loop around both kinds of training: resume, update, record, save, report |
 //! | [`checkpoint`] | resumable state on disk |
+//! | [`adapter_io`] | adapters on disk as PEFT has them, merging |
 //! | [`sft`] | training on demonstrations |
+//! | [`rl`], [`rollout`] | training on the policy's own samples |
 //!
 //! Data flows one way: sequences → batches → gradients → masters. Losses are normalised by the
 //! tokens of the whole update, so neither micro-batches nor devices change a result beyond rounding.
 
+pub mod adapter_io;
 pub mod checkpoint;
 pub mod data;
 pub mod driver;
@@ -23,6 +27,9 @@ pub mod gradient;
 pub mod loss;
 pub mod objective;
 pub mod optim;
+pub mod parallel;
+pub mod rl;
+pub mod rollout;
 pub mod schedule;
 pub mod sft;
 pub mod trainee;

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::checkpoint::{Identity, State};
-use crate::data::{Batching, Order, Sequence};
-use crate::driver::{Clock, Metrics, OnStep, Outcome, Run, Saving, Sums, apply};
-use crate::gradient::{Gradients, Pass, accumulate, evaluate};
+use crate::data::{Batch, Batching, Order, Sequence};
+use crate::driver::{Clock, Metrics, OnStep, Outcome, Run, Saving, apply};
+use crate::gradient::{Pass, evaluate};
+use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
 use crate::optim::AdamW;
+use crate::parallel::gradients;
 use crate::schedule::Schedule;
 use crate::trainee::{Current, Trainee};
 
@@ -220,29 +222,17 @@ impl Job<'_> {
         let members = self.members(step..step + 1);
         let tokens = members.iter().map(|&m| self.train[m].targets.len()).sum::<usize>() as f64;
         let pass = Pass { temperature: 1.0, recompute: config.recompute };
-        let mut sums = Sums::default();
-        let mut gradients = Gradients::new(trainee);
-        for batch in config.batching.split(self.train, &members) {
-            let reference: Vec<f32> =
-                batch.members.iter().flat_map(|m| reference.get(m).into_iter().flatten()).copied().collect();
-            accumulate(
-                trainee,
-                &batch,
-                pass,
-                1.0 / tokens,
-                |start, rows| {
-                    let loss = config.objective.evaluate(&rows.log_prob, reference.get(start..).unwrap_or(&[]));
-                    sums.add("loss", loss.loss);
-                    sums.add("entropy", rows.entropy.iter().map(|&h| f64::from(h)).sum());
-                    for &(name, sum) in &loss.diagnostics {
-                        sums.add(name, sum);
-                    }
-                    loss
-                },
-                &mut gradients,
-            );
-        }
-        sums.means(tokens, &mut metrics);
+        let batches = config.batching.split(self.train, &members);
+        let constants: Vec<Vec<f32>> = match config.objective {
+            Objective::Sft => Vec::new(),
+            _ => (0..self.train.len()).map(|m| reference.get(&m).cloned().unwrap_or_default()).collect(),
+        };
+        let objective = |batch: &Batch, here: Range<usize>, rows: &RowValues| {
+            let reference = if constants.is_empty() { Vec::new() } else { batch.gather(&constants) };
+            config.objective.evaluate(&rows.log_prob, reference.get(here).unwrap_or(&[]))
+        };
+        let (gradients, sums) = gradients(trainee, &batches, pass, 1.0 / tokens, &objective);
+        metrics.set_means(&sums, tokens);
         metrics.set("tokens", tokens);
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });

@@ -1,12 +1,15 @@
 //! What trains: all of a model's parameters, or an adapter on a frozen model. Either way the truth
 //! is a list of f32 masters; the model computes with copies in its own number format.
 
-use burn::tensor::{DType, Tensor};
+use std::sync::Arc;
+
+use burn::tensor::{Device, DType, Tensor};
 use lm::adapter::Adapter;
 use lm::model::{Model, Parameter};
 
 use crate::loss::floats;
 use crate::optim::{Master, flat};
+use crate::parallel::{Collective, copy_to};
 
 /// A model in training.
 #[derive(Debug, Clone)]
@@ -14,6 +17,15 @@ pub struct Trainee {
     base: Model,
     adapter: Option<Adapter>,
     masters: Vec<Master>,
+    spread: Option<Spread>,
+}
+
+/// The other devices that share the work.
+#[derive(Debug, Clone)]
+pub(crate) struct Spread {
+    /// Copies of the base model, one per further device.
+    pub replicas: Vec<Model>,
+    pub collective: Arc<dyn Collective>,
 }
 
 /// Parameters as they are now: what computes a forward pass.
@@ -67,13 +79,36 @@ impl Trainee {
     /// Every parameter of `model` trains.
     pub fn full(model: Model) -> Self {
         let masters = masters(model.named_parameters());
-        Self { base: model, adapter: None, masters }
+        Self { base: model, adapter: None, masters, spread: None }
     }
 
     /// `adapter` trains on the frozen `model`.
     pub fn adapter(model: Model, adapter: Adapter) -> Self {
         let masters = masters(adapter.named_parameters());
-        Self { base: model, adapter: Some(adapter), masters }
+        Self { base: model, adapter: Some(adapter), masters, spread: None }
+    }
+
+    /// The same, with the work of every update divided between the device that the model is on and
+    /// `others`, whose gradients `collective` sums.
+    #[must_use]
+    pub fn on_devices(mut self, others: &[Device], collective: Arc<dyn Collective>) -> Self {
+        let replicas = others.iter().map(|device| copy_to(&self.base, device)).collect();
+        self.spread = (!others.is_empty()).then_some(Spread { replicas, collective });
+        self
+    }
+
+    pub(crate) fn spread(&self) -> Option<&Spread> {
+        self.spread.as_ref()
+    }
+
+    /// This trainee with its present values on the device of `base`.
+    pub(crate) fn replica(&self, base: Model) -> Self {
+        let device = base.device();
+        let mut masters = self.masters.clone();
+        for master in &mut masters {
+            master.value = master.value.clone().to_device(&device);
+        }
+        Self { base, adapter: self.adapter.clone(), masters, spread: None }
     }
 
     /// The trained parameters and their optimiser state.

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
+use super::runner::Runner;
 use super::sampling::{Choice, choose};
 use super::sequence::Sequence;
 use super::slots::{Slots, common_prefix};
 use super::{ContextPolicy, GenerateError, Request, Sample};
 use crate::adapter::Adapter;
 use crate::config::ModelConfig;
-use crate::host::{HostRunner, Segment};
+use crate::host::Segment;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 
@@ -29,6 +30,9 @@ pub struct EngineOptions {
     pub context: Option<usize>,
     /// What to do with requests that exceed the context.
     pub context_policy: ContextPolicy,
+    /// Compute with burn's tensor operations on the CPU too, instead of the faster path written for
+    /// it: for comparing the two.
+    pub tensors: bool,
 }
 
 impl Default for EngineOptions {
@@ -39,6 +43,7 @@ impl Default for EngineOptions {
             prefill_tokens: 512,
             context: None,
             context_policy: ContextPolicy::Refuse,
+            tensors: false,
         }
     }
 }
@@ -94,7 +99,9 @@ pub struct Generation {
 /// A model ready to generate.
 pub struct Engine<'t> {
     config: ModelConfig,
-    runner: HostRunner,
+    runner: Runner,
+    /// What the cache holds between calls.
+    slots: Slots,
     tokenizer: Option<&'t Tokenizer>,
     options: EngineOptions,
 }
@@ -111,7 +118,8 @@ impl<'t> Engine<'t> {
     ) -> Self {
         Self {
             config: model.config().clone(),
-            runner: HostRunner::new(model, adapter),
+            runner: Runner::new(model, adapter, options.tensors),
+            slots: Slots::default(),
             tokenizer,
             options,
         }
@@ -148,7 +156,7 @@ impl<'t> Engine<'t> {
         }
         let slots = self.reserve(requests, &limits, waiting.len())?;
         let begin = Instant::now();
-        let mut batch = Batch { slots: Slots::new(slots), running: Vec::new(), waiting };
+        let mut batch = Batch { slots, running: Vec::new(), waiting };
         while !(batch.running.is_empty() && batch.waiting.is_empty()) {
             batch.admit(&mut self.runner, &mut statistics);
             let segments = batch.schedule(self.options.prefill_tokens);
@@ -166,6 +174,7 @@ impl<'t> Engine<'t> {
                 return Err(GenerateError::Stopped);
             }
         }
+        self.slots = batch.slots;
         let samples = samples.into_iter().map(|s| s.into_iter().flatten().collect()).collect();
         Ok(Generation { samples, statistics })
     }
@@ -206,17 +215,19 @@ impl<'t> Engine<'t> {
         Ok(limits)
     }
 
-    /// Makes room for as many sequences as the budget holds; how many that is.
+    /// Makes room for as many sequences as the budget holds. What earlier calls left in the cache
+    /// stays usable, unless the cache had to grow or the call failed.
     fn reserve(
         &mut self,
         requests: &[Request],
         limits: &[usize],
         samples: usize,
-    ) -> Result<usize, GenerateError> {
+    ) -> Result<Slots, GenerateError> {
         let lengths = requests.iter().zip(limits).map(|(r, limit)| r.prompt.len() + limit);
         let tokens = lengths.max().unwrap_or(1);
         let config = &self.config;
-        let per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 4;
+        let per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim;
+        let per_token = per_token * self.runner.number_size();
         let needed = (tokens * per_token) as u64;
         let fit = (self.options.cache_bytes / needed) as usize;
         let slots = fit.min(self.options.max_batch.max(1)).min(samples);
@@ -227,8 +238,9 @@ impl<'t> Engine<'t> {
                 tokens,
             });
         }
-        self.runner.reserve(slots, tokens);
-        Ok(slots)
+        let kept = std::mem::take(&mut self.slots);
+        let intact = self.runner.reserve(slots, tokens);
+        Ok(if intact && kept.len() >= slots { kept } else { Slots::new(slots) })
     }
 
     /// Takes a step's logits: chooses tokens, ends sequences. Returns what ended.
@@ -303,7 +315,7 @@ const LOOK_AHEAD: usize = 256;
 impl Batch<'_> {
     /// Gives free slots to waiting sequences, in order. One whose prompt a running sequence is about
     /// to compute in good part is left waiting until it can take that over.
-    fn admit(&mut self, runner: &mut HostRunner, statistics: &mut Statistics) {
+    fn admit(&mut self, runner: &mut Runner, statistics: &mut Statistics) {
         let mut next = 0;
         while next < self.waiting.len().min(LOOK_AHEAD) && self.slots.any_free() {
             let prompt = &self.waiting[next].tokens;

@@ -6,6 +6,8 @@
 //! | `sampling` | from logits to a token, as a function of the request's seed |
 //! | `slots` | which sequence sits in which cache slot, and which prefixes can be reused |
 //! | `sequence` | one running sequence: its tokens, text and end |
+//! | `runner` | what computes a step: the host path on the CPU, tensors elsewhere |
+//! | `tensor_runner` | a step as tensor operations |
 //! | `engine` | the loop |
 //!
 //! A sample is a function of its own prompt, seed and parameters. Neither the batch it ran in nor the
@@ -14,9 +16,11 @@
 
 mod engine;
 mod request;
+mod runner;
 mod sampling;
 mod sequence;
 mod slots;
+mod tensor_runner;
 
 pub use engine::{Engine, EngineOptions, Event, Generation, Statistics};
 pub use request::{ContextPolicy, FinishReason, GenerateError, Request, Sample, SamplingParams};

@@ -131,3 +131,81 @@ impl<'a> Sequence<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokenizer() -> Tokenizer {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        Tokenizer::from_file(&root.join("tests/fixtures/tokenizers/qwen2.json")).unwrap()
+    }
+
+    /// Feeds the tokens of `text`, one by one, to a sequence that stops at `stops`.
+    fn feed(text: &str, stops: &[&str], limit: usize) -> Sample {
+        let tokenizer = tokenizer();
+        let params = SamplingParams {
+            stop_strings: stops.iter().map(|s| (*s).to_owned()).collect(),
+            stop_token_ids: vec![tokenizer.token_id("<|im_end|>").unwrap()],
+            ..SamplingParams::default()
+        };
+        let request = Request { prompt: vec![0], seeds: vec![0], params };
+        let mut sequence = Sequence::new(&request, (0, 0), limit);
+        for id in tokenizer.encode_with_specials(text).unwrap() {
+            let choice = Choice { id, logprob: -1.0, model_logprob: -2.0 };
+            if let Some(reason) = sequence.push(choice, Some(&tokenizer)).unwrap() {
+                return sequence.finish(reason, Some(&tokenizer)).unwrap();
+            }
+        }
+        panic!("{text:?} did not stop at {stops:?}");
+    }
+
+    #[test]
+    fn stop_strings_are_found_across_token_borders() {
+        let tokenizer = tokenizer();
+        let text = "The answer is 357. It's what we'd expect\n\nQuestion: 12 Answer: 40";
+        let ids = tokenizer.encode(text).unwrap();
+        for (stop, kept) in [
+            ("swer is 35", "The an"),
+            ("\n\nQuestion:", "The answer is 357. It's what we'd expect"),
+            ("e", "Th"),
+            ("12 Answer: 4", "The answer is 357. It's what we'd expect\n\nQuestion: "),
+        ] {
+            let sample = feed(text, &[stop, "not there"], 1000);
+            assert_eq!(sample.text, kept);
+            assert_eq!(sample.finish, FinishReason::StopString);
+            // The ids go on to the token that completed the string, and no further.
+            let with = tokenizer.decode(&sample.ids, true).unwrap();
+            assert!(with.contains(stop), "{with:?}");
+            let before = tokenizer.decode(&ids[..sample.ids.len() - 1], true).unwrap();
+            assert!(!before.contains(stop), "{before:?}");
+            assert_eq!(sample.logprobs.len(), sample.ids.len());
+        }
+        // The stop string spans several tokens somewhere above.
+        assert!(tokenizer.encode("swer is 35").unwrap().len() > 1);
+    }
+
+    #[test]
+    fn the_earliest_of_several_stop_strings_cuts() {
+        let sample = feed("The answer is 357. It's", &["357", "is 357", "7"], 1000);
+        assert_eq!(sample.text, "The answer ");
+    }
+
+    #[test]
+    fn characters_over_several_tokens_are_whole_in_the_text() {
+        let text = "naïve 🧑‍🚀 done<|im_end|>";
+        let sample = feed(text, &["🚀x"], 1000);
+        assert_eq!(sample.text, "naïve 🧑‍🚀 done");
+        assert_eq!(sample.finish, FinishReason::StopToken);
+        assert_eq!(feed(text, &["🚀"], 1000).text, "naïve 🧑‍");
+    }
+
+    #[test]
+    fn the_limit_may_cut_a_character() {
+        let tokenizer = tokenizer();
+        let bytes = tokenizer.encode("🧑").unwrap().len();
+        assert!(bytes > 1);
+        let sample = feed("🧑🧑", &[], 1);
+        assert_eq!((sample.text.as_str(), sample.finish), ("\u{FFFD}", FinishReason::Length));
+    }
+}

@@ -15,7 +15,7 @@ struct Slot {
 }
 
 /// All slots of a cache.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
     clock: u64,
@@ -39,6 +39,10 @@ pub(super) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 impl Slots {
     pub fn new(count: usize) -> Self {
         Self { slots: vec![Slot::default(); count], clock: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
     }
 
     pub fn any_free(&self) -> bool {

@@ -4,6 +4,9 @@
 //! rows are computed with it: each product has one vector accumulator that runs along the shared
 //! dimension. So a sequence's results do not depend, to the last bit, on who shares its batch.
 
+// Plain counted loops are what the compiler unrolls into registers here.
+#![allow(clippy::needless_range_loop)]
+
 use pulp::{Arch, Simd, WithSimd};
 
 /// A block of `y = x·wᵀ`: `x` is `[rows, k]`, `w` is `[outs, k]`; `store(row, out, value)` takes
@@ -47,61 +50,128 @@ impl<F: FnMut(usize, usize, f32)> Products<'_, F> {
     #[inline(always)]
     fn column<S: Simd, const M: usize, const N: usize>(&mut self, simd: S, rows: usize, o: usize) {
         let k = self.k;
-        let w: [&[f32]; N] = std::array::from_fn(|n| &self.w[(o + n) * k..][..k]);
-        let mut t = 0;
+        let mut w: [&[f32]; N] = [&[]; N];
+        for n in 0..N {
+            w[n] = &self.w[(o + n) * k..][..k];
+        }
+        // The first passes over these rows of w also fetch the rows after them, so that memory is
+        // read while the core computes.
+        let mut t;
+        if rows >= 2 * M {
+            self.block::<S, M, N, EVEN>(simd, w, 0, o);
+            self.block::<S, M, N, ODD>(simd, w, M, o);
+            t = 2 * M;
+        } else if rows >= M {
+            self.block::<S, M, N, ALL>(simd, w, 0, o);
+            t = M;
+        } else {
+            self.block::<S, 1, N, ALL>(simd, w, 0, o);
+            t = 1;
+        }
         while t + M <= rows {
-            let x: [&[f32]; M] = std::array::from_fn(|m| &self.x[(t + m) * k..][..k]);
-            let tile = tile(simd, x, w);
-            for (m, line) in tile.iter().enumerate() {
-                for (n, &value) in line.iter().enumerate() {
-                    (self.store)(t + m, o + n, value);
-                }
-            }
+            self.block::<S, M, N, NONE>(simd, w, t, o);
             t += M;
         }
         while t < rows {
-            let [line] = tile(simd, [&self.x[t * k..][..k]], w);
-            for (n, &value) in line.iter().enumerate() {
-                (self.store)(t, o + n, value);
-            }
+            self.block::<S, 1, N, NONE>(simd, w, t, o);
             t += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn block<S: Simd, const M: usize, const N: usize, const FETCH: u64>(
+        &mut self,
+        simd: S,
+        w: [&[f32]; N],
+        t: usize,
+        o: usize,
+    ) {
+        let mut x: [&[f32]; M] = [&[]; M];
+        for m in 0..M {
+            x[m] = &self.x[(t + m) * self.k..][..self.k];
+        }
+        let sums = tile::<S, M, N, FETCH>(simd, x, w);
+        for m in 0..M {
+            for n in 0..N {
+                (self.store)(t + m, o + n, sums[m][n]);
+            }
         }
     }
 }
 
-/// All products of `M` rows with `N` rows of one length.
+/// Which rows of w a pass fetches the successors of, as bits.
+const NONE: u64 = 0;
+const ALL: u64 = u64::MAX;
+const EVEN: u64 = 0x5555_5555_5555_5555;
+const ODD: u64 = !EVEN;
+
+/// All products of `M` rows with `N` rows of one length. Loops rather than iterator closures: only
+/// what is inlined here is compiled for the instruction set at hand.
 #[inline(always)]
-fn tile<S: Simd, const M: usize, const N: usize>(
+fn tile<S: Simd, const M: usize, const N: usize, const FETCH: u64>(
     simd: S,
     x: [&[f32]; M],
     w: [&[f32]; N],
 ) -> [[f32; N]; M] {
-    let x: [_; M] = std::array::from_fn(|m| S::as_simd_f32s(x[m]));
-    let w: [_; N] = std::array::from_fn(|n| S::as_simd_f32s(w[n]));
-    let steps = x[0].0.len();
-    debug_assert!(x.iter().chain(&w).all(|v| v.0.len() == steps));
-    let mut acc = [[simd.splat_f32s(0.0); N]; M];
+    let (first, rest) = S::as_simd_f32s(x[0]);
+    let (steps, rest) = (first.len(), rest.len());
+    let mut xs: [&[S::f32s]; M] = [&[]; M];
+    let mut ws: [&[S::f32s]; N] = [&[]; N];
+    for m in 0..M {
+        xs[m] = &S::as_simd_f32s(x[m]).0[..steps];
+    }
+    for n in 0..N {
+        ws[n] = &S::as_simd_f32s(w[n]).0[..steps];
+    }
+    let zero = simd.splat_f32s(0.0);
+    let mut acc = [[zero; N]; M];
     for i in 0..steps {
-        // SAFETY: all rows have the length of the first, from which `steps` was taken.
-        let wv: [S::f32s; N] = std::array::from_fn(|n| unsafe { *w[n].0.get_unchecked(i) });
+        let mut wv = [zero; N];
+        for n in 0..N {
+            // SAFETY: every slice was cut to `steps`.
+            wv[n] = unsafe { *ws[n].get_unchecked(i) };
+            if FETCH >> n & 1 == 1 {
+                prefetch(w[n].as_ptr().wrapping_add(N * w[n].len() + i * S::F32_LANES));
+            }
+        }
         for m in 0..M {
             // SAFETY: as above.
-            let xv = unsafe { *x[m].0.get_unchecked(i) };
+            let xv = unsafe { *xs[m].get_unchecked(i) };
             for n in 0..N {
                 acc[m][n] = simd.mul_add_f32s(xv, wv[n], acc[m][n]);
             }
         }
     }
-    if !x[0].1.is_empty() {
-        let wv: [S::f32s; N] = std::array::from_fn(|n| simd.partial_load_f32s(w[n].1));
+    if rest > 0 {
+        let from = steps * S::F32_LANES;
         for m in 0..M {
-            let xv = simd.partial_load_f32s(x[m].1);
+            let xv = simd.partial_load_f32s(&x[m][from..]);
             for n in 0..N {
-                acc[m][n] = simd.mul_add_f32s(xv, wv[n], acc[m][n]);
+                let wv = simd.partial_load_f32s(&w[n][from..]);
+                acc[m][n] = simd.mul_add_f32s(xv, wv, acc[m][n]);
             }
         }
     }
-    acc.map(|line| line.map(|v| simd.reduce_sum_f32s(v)))
+    let mut sums = [[0.0; N]; M];
+    for m in 0..M {
+        for n in 0..N {
+            sums[m][n] = simd.reduce_sum_f32s(acc[m][n]);
+        }
+    }
+    sums
+}
+
+/// Asks for the cache line at `address`, which need not be valid.
+#[inline(always)]
+fn prefetch(address: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 has the instruction, and a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// `out = Σ_j weights[j] · rows[j]`, `rows` `[weights, out]`.
@@ -253,13 +323,19 @@ pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) {
     );
 }
 
-/// Rotates one head `[head_dim]` in place, see [`crate::model::Rope`].
-#[inline(always)]
-pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let (low, high) = head.split_at_mut(cos.len());
-    for (((a, b), &c), &s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-        (*a, *b) = (*a * c - *b * s, *b * c + *a * s);
-    }
+/// Rotates `heads` `[n, head_dim]` in place, all at one position, see [`crate::model::Rope`].
+pub(super) fn rotate(heads: &mut [f32], cos: &[f32], sin: &[f32]) {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for head in heads.chunks_exact_mut(2 * cos.len()) {
+                let (low, high) = head.split_at_mut(cos.len());
+                for (((a, b), &c), &s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+                    (*a, *b) = (*a * c - *b * s, *b * c + *a * s);
+                }
+            }
+        },
+    );
 }
 
 #[cfg(test)]

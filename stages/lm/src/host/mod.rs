@@ -101,12 +101,12 @@ impl HostRunner {
         }
     }
 
-    /// Makes room for `slots` sequences of up to `capacity` tokens. Contents are lost. Pages that
-    /// are never written stay unbacked by memory.
-    pub fn reserve(&mut self, slots: usize, capacity: usize) {
+    /// Makes room for `slots` sequences of up to `capacity` tokens. Says whether what was cached
+    /// before is still there. Pages that are never written stay unbacked by memory.
+    pub fn reserve(&mut self, slots: usize, capacity: usize) -> bool {
         let cache = &mut self.cache;
         if slots <= cache.slots && capacity <= cache.capacity {
-            return;
+            return true;
         }
         (cache.slots, cache.capacity) = (slots, capacity);
         let size = slots * cache.kv_heads * capacity * cache.dim;
@@ -115,6 +115,7 @@ impl HostRunner {
             *layer = vec![0.0; size];
         }
         (self.cos, self.sin) = self.rope.table(0..capacity as u32);
+        false
     }
 
     /// Copies the first `len` positions of one slot to another.
@@ -195,13 +196,11 @@ impl HostRunner {
         for (row, &(slot, position)) in batch.places.iter().enumerate() {
             let table = position * half..(position + 1) * half;
             let (cos, sin) = (&self.cos[table.clone()], &self.sin[table]);
-            for head in batch.q[row * q_width..][..q_width].chunks_exact_mut(dim) {
-                rotate(head, cos, sin);
-            }
+            rotate(&mut batch.q[row * q_width..][..q_width], cos, sin);
             let k = &mut batch.k[row * kv_width..][..kv_width];
             let v = &batch.v[row * kv_width..][..kv_width];
-            for (head, (k, v)) in k.chunks_exact_mut(dim).zip(v.chunks_exact(dim)).enumerate() {
-                rotate(k, cos, sin);
+            rotate(k, cos, sin);
+            for (head, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
                 let span = self.cache.span(slot, head, position..position + 1);
                 self.cache.keys[index][span.clone()].copy_from_slice(k);
                 self.cache.values[index][span].copy_from_slice(v);

@@ -5,7 +5,7 @@
 //! and key heads differ. Query heads that share a key head are stacked along the sequence axis, so
 //! keys and values are never repeated in memory.
 
-use burn::tensor::{DType, Device, Tensor, TensorData, activation::softmax};
+use burn::tensor::{Bool, DType, Device, Tensor, TensorData, activation::softmax};
 
 use super::Rope;
 
@@ -58,7 +58,7 @@ impl AttentionContext {
 }
 
 /// An additive mask `[batch, 1, 1, queries, keys]` from a visibility rule `(row, query, key)`.
-pub(crate) fn mask_tensor(
+fn mask_tensor(
     batch: usize,
     queries: usize,
     keys: usize,
@@ -75,6 +75,11 @@ pub(crate) fn mask_tensor(
         TensorData::new(mask, [batch, 1, 1, queries, keys]),
         (device, DType::F32),
     )
+}
+
+/// The additive mask of a boolean one: [`HIDDEN`] where `hidden` is true, 0 elsewhere.
+pub(crate) fn hidden_where(hidden: Tensor<5, Bool>) -> Tensor<5> {
+    hidden.float().cast(DType::F32).mul_scalar(HIDDEN)
 }
 
 /// softmax(q·kᵀ / √d + mask)·v for grouped queries.

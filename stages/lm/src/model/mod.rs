@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use burn::tensor::{DType, Device, Int, Tensor};
 
 pub use attention::AttentionContext;
-pub(crate) use attention::{attend, mask_tensor};
+pub(crate) use attention::{attend, hidden_where};
 pub(crate) use layer::LayerAdapter;
 pub use layer::{Layer, Linear, RmsNorm};
 pub use parameters::Parameter;

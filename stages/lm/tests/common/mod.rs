@@ -80,7 +80,7 @@ pub fn tensor(rows: &[Vec<u32>]) -> Tensor<2, Int> {
 }
 
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().to_vec().unwrap()
+    tensor.into_data().try_to_vec().unwrap()
 }
 
 /// Largest absolute difference.

@@ -151,7 +151,7 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
             percent(row.accuracy),
             interval(row.interval, percent),
             row.claimed.accuracy.map(percent).unwrap_or_default(),
-            row.claimed.delta.map(points).unwrap_or_default(),
+            row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
             versus.and_then(|v| v.mcnemar_p).map(p_value).unwrap_or_default(),
             row.mean_tokens,
             percent(row.truncated),

@@ -203,7 +203,10 @@ fn call(request: &Request, range: Option<(u64, Option<&str>)>) -> Result<Respons
                 call = call.header("if-range", validator);
             }
         }
-        let response = call.call().map_err(|e| broken(request, &e.to_string()))?;
+        let response = call.call().map_err(|e| {
+            StageError::transient(format!("{}: {e}", shown(&url)))
+                .with_help("check the address and the network; `retries` tries again by itself")
+        })?;
         let location = response.headers().get("location").and_then(|v| v.to_str().ok());
         match location.filter(|_| response.status().is_redirection()) {
             Some(absolute) if absolute.contains("://") => url = absolute.to_owned(),

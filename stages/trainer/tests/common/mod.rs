@@ -61,3 +61,14 @@ pub fn moved(trainee: &Trainee, index: usize, direction: &[f32], distance: f64) 
     });
     moved
 }
+
+/// Masters and moments, bit by bit.
+pub fn bits(trainee: &Trainee) -> Vec<u32> {
+    trainee
+        .masters()
+        .iter()
+        .flat_map(|m| [&m.value, &m.mean, &m.square])
+        .flat_map(|t| flatten(t.clone()))
+        .map(f32::to_bits)
+        .collect()
+}

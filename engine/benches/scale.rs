@@ -1,0 +1,91 @@
+//! How runs scale with the number of stages: a first run (a worker process per stage), a run that
+//! finds everything cached, and `plan`, over generated layered DAGs of trivial stages.
+//!
+//!     cargo bench -p engine --bench scale                  # 1,000 and 10,000 stages
+//!     cargo bench -p engine --bench scale -- 1000 100000   # these sizes
+//!
+//! Every stage reads two of the layer before. Times are wall-clock of the whole process, the best
+//! of five for cached runs, with the processor time it took; memory is the peak resident size of a cached run.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_toy-pipeline");
+const WIDTH: usize = 100;
+
+fn main() {
+    let sizes: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let sizes = if sizes.is_empty() { vec![1_000, 10_000] } else { sizes };
+    println!(
+        "{:>9} {:>9} {:>11} {:>11} {:>11} {:>11} {:>9}",
+        "stages", "edges", "first run", "cached", "(cpu)", "plan", "memory"
+    );
+    for size in sizes {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let edges = write_manifest(folder.path(), size);
+        let first = time(folder.path(), &["run", "p.toml"]);
+        let runs: Vec<_> = (0..5).map(|_| time(folder.path(), &["run", "p.toml"])).collect();
+        let best = |runs: &[Took], of: fn(&Took) -> Duration| runs.iter().map(of).min().unwrap_or_default();
+        let memory = runs.iter().map(|run| run.memory).max().unwrap_or_default();
+        let plans: Vec<_> = (0..5).map(|_| time(folder.path(), &["plan", "p.toml"])).collect();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        println!(
+            "{size:>9} {edges:>9} {:>9.2} s {:>8.1} ms {:>8.1} ms {:>8.1} ms {memory:>6} MB",
+            first.wall.as_secs_f64(),
+            milliseconds(best(&runs, |run| run.wall)),
+            milliseconds(best(&runs, |run| run.cpu)),
+            milliseconds(best(&plans, |run| run.wall)),
+        );
+    }
+}
+
+/// What a command took.
+struct Took {
+    wall: Duration,
+    cpu: Duration,
+    /// Peak resident size in MB.
+    memory: i64,
+}
+
+/// Layers of `WIDTH` stages; returns the number of edges.
+fn write_manifest(folder: &Path, size: usize) -> usize {
+    let mut text = "name = \"scale\"\n".to_owned();
+    let mut edges = 0;
+    for index in 0..size {
+        if index < WIDTH {
+            let _ = write!(text, "[stage.s{index}]\nkind = \"write\"\ntext = \"{index}\"\n");
+            continue;
+        }
+        let above = (index / WIDTH - 1) * WIDTH;
+        let (left, right) = (above + index % WIDTH, above + (index + 1) % WIDTH);
+        let _ = write!(
+            text,
+            "[stage.s{index}]\nkind = \"concat\"\nprefix = \"{index} \"\nkeep = 20\nfrom = {{ a = \"@s{left}\", b = \"@s{right}\" }}\n"
+        );
+        edges += 2;
+    }
+    std::fs::write(folder.join("p.toml"), text).expect("the folder is writable");
+    edges
+}
+
+/// Times one command, which must succeed.
+fn time(folder: &Path, args: &[&str]) -> Took {
+    let began = Instant::now();
+    let mut command = Command::new(PROGRAM);
+    command.args(args).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().expect("the toy program starts");
+    let mut status = 0;
+    // SAFETY: the structure is plain data that wait4 fills in; the child is ours and not yet waited for.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::wait4(child.id() as i32, &mut status, 0, &mut usage);
+        usage
+    };
+    let wall = began.elapsed();
+    assert_eq!(status, 0, "{args:?} failed");
+    let spent =
+        |time: libc::timeval| Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64);
+    Took { wall, cpu: spent(usage.ru_utime) + spent(usage.ru_stime), memory: usage.ru_maxrss / 1024 }
+}

@@ -1,0 +1,321 @@
+//! What is served from the store and what is computed again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use crate::support::{Place, Ran};
+
+const CHAIN: &str = r#"
+[stage.a]
+kind = "write"
+text = "alpha"
+mark = "$DIR/a.ran"
+[stage.b]
+kind = "concat"
+also = "@a"
+prefix = "b:"
+[stage.c]
+kind = "concat"
+also = "@b/out.txt"
+prefix = "c:"
+publish = "final"
+"#;
+
+#[test]
+fn second_run_serves_everything_and_leaves_the_published_copy_alone() {
+    let place = Place::new(CHAIN);
+    assert_eq!(place.succeed(&[]).computed(), ["a", "b", "c"]);
+    assert_eq!(place.read("results/toy/final/out.txt"), "c:b:alpha");
+    let inode = |place: &Place| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(place.path("results/toy/final/out.txt")).unwrap().ino()
+    };
+    let before = inode(&place);
+    let again = place.succeed(&[]);
+    assert_eq!((again.computed().len(), again.cached()), (0, vec!["a", "b", "c"]));
+    assert_eq!(inode(&place), before);
+}
+
+#[test]
+fn comments_names_and_order_do_not_matter_but_values_do() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    place.manifest(&format!(
+        "# a comment\n{}",
+        CHAIN.replace("@b/out.txt", "@b2/out.txt").replace("stage.b]", "stage.b2]")
+    ));
+    assert!(place.succeed(&[]).computed().is_empty());
+    let changed = place.succeed(&["--set", "stage.b2.prefix=B:"]);
+    assert_eq!(changed.computed(), ["b2", "c"]);
+    assert_eq!(changed.why("b2"), "param prefix: \"b:\" → \"B:\"");
+    assert!(changed.why("c").contains("also"), "{}", changed.why("c"));
+}
+
+#[test]
+fn a_rerun_with_the_same_output_stops_the_wave() {
+    let place = Place::new(
+        r#"
+        [stage.a]
+        kind = "write"
+        text = "alpha"
+        [stage.b]
+        kind = "concat"
+        also = "@a"
+        keep = 2
+        [stage.c]
+        kind = "concat"
+        also = "@b"
+        "#,
+    );
+    place.succeed(&[]);
+    let cut = place.succeed(&["--set", "stage.a.text=alert"]);
+    assert_eq!((cut.computed(), cut.cached()), (vec!["a", "b"], vec!["c"]));
+}
+
+#[test]
+fn a_part_of_an_artifact_is_an_input_of_its_own() {
+    let place = Place::new(
+        r#"
+        [stage.a]
+        kind = "write"
+        text = "alpha"
+        more = ["extra"]
+        [stage.whole]
+        kind = "concat"
+        also = "@a"
+        [stage.part]
+        kind = "concat"
+        also = "@a/out.txt"
+        "#,
+    );
+    place.succeed(&[]);
+    let ran = place.succeed(&["--set", "stage.a.more=[\"other\"]"]);
+    assert_eq!((ran.computed(), ran.cached()), (vec!["a", "whole"], vec!["part"]));
+}
+
+/// Scenario 10.
+#[test]
+fn what_leaves_nothing_or_is_not_cached_runs_every_time() {
+    let place = Place::new(
+        r#"
+        [stage.nothing]
+        kind = "write"
+        nothing = true
+        mark = "$DIR/nothing.ran"
+        [stage.always]
+        kind = "write"
+        text = "x"
+        cache = false
+        mark = "$DIR/always.ran"
+        [stage.after]
+        kind = "concat"
+        also = "@always"
+        "#,
+    );
+    for _ in 0..3 {
+        place.succeed(&[]);
+    }
+    assert_eq!(place.marks("nothing.ran").len(), 3);
+    assert_eq!(place.marks("always.ran").len(), 3);
+    assert_eq!(place.succeed(&[]).cached(), ["after"], "the same output stops the wave");
+}
+
+/// Scenario 11: as if killed after the output was stored and before the record was.
+#[test]
+fn content_without_a_record_is_just_computed_again() {
+    let place = Place::new(CHAIN);
+    let first = place.succeed(&[]);
+    for record in place.stored("records") {
+        fs::remove_file(record).unwrap();
+    }
+    let again = place.succeed(&[]);
+    assert_eq!(again.computed(), ["a", "b", "c"]);
+    assert_eq!(first.outputs(), again.outputs());
+}
+
+/// Scenario 15.
+#[test]
+fn identical_stages_share_one_result_and_have_separate_copies() {
+    let place = Place::new(
+        r#"
+        [stage.one]
+        kind = "write"
+        text = "same"
+        mark = "$DIR/ran"
+        publish = "one"
+        [stage.two]
+        kind = "write"
+        text = "same"
+        mark = "$DIR/ran"
+        publish = "two"
+        "#,
+    );
+    let ran = place.succeed(&["--jobs", "4"]);
+    assert_eq!((ran.end().1.ran, ran.end().1.cached), (1, 1));
+    assert_eq!(place.marks("ran").len(), 1);
+    assert_eq!(place.read("results/toy/one/out.txt"), place.read("results/toy/two/out.txt"));
+}
+
+fn overwrite(path: &std::path::Path, text: &str) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Scenario 17.
+#[test]
+fn a_damaged_result_is_computed_again_and_never_called_up_to_date() {
+    let place = Place::new(CHAIN);
+    let first = place.succeed(&[]);
+    overwrite(&place.blob("c:b:alpha"), "c:b:ALPHA");
+    let again = place.succeed(&[]);
+    assert_eq!(again.computed(), ["c"]);
+    assert_eq!(first.outputs(), again.outputs());
+    assert_eq!(place.read("results/toy/final/out.txt"), "c:b:alpha");
+}
+
+/// Scenarios 17 and 18: an input that is damaged or gone is computed again, with what it needs.
+#[test]
+fn a_damaged_or_missing_input_is_computed_again_when_it_is_needed() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    overwrite(&place.blob("b:alpha"), "b:ALPHA");
+    fs::remove_file(place.blob("alpha")).unwrap();
+    assert!(place.succeed(&[]).computed().is_empty(), "nothing that is asked for needs them");
+    let ran = place.succeed(&["--set", "stage.c.prefix=C:"]);
+    assert_eq!(ran.computed(), ["a", "b", "c"]);
+    assert_eq!(place.read("results/toy/final/out.txt"), "C:b:alpha");
+}
+
+/// Scenario 19 and 20.
+#[test]
+fn a_published_copy_is_restored_and_freed_of_strays_without_computing() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    fs::remove_file(place.path("results/toy/final/out.txt")).unwrap();
+    place.write("results/toy/final/stray.txt", "left over");
+    let again = place.succeed(&[]);
+    assert!(again.computed().is_empty());
+    assert_eq!(place.read("results/toy/final/out.txt"), "c:b:alpha");
+    assert!(!place.path("results/toy/final/stray.txt").exists());
+}
+
+/// Scenario 21.
+#[test]
+fn an_input_edited_while_the_stage_runs_is_not_cached() {
+    let place = Place::new(
+        "[stage.slow]\nkind = \"concat\"\nalso = \"./in.txt\"\nmilliseconds = 400\nmark = \"$DIR/ran\"",
+    );
+    place.write("in.txt", "before");
+    let run = place.start(&[]);
+    crate::support::wait_for("the stage", || (!place.marks("ran").is_empty()).then_some(()));
+    place.write("in.txt", "afterw");
+    let ran = Ran::of(run.wait_with_output().unwrap());
+    assert_eq!(ran.code, 1);
+    let (error, ..) = ran.failure("slow");
+    assert!(error.message.contains("in.txt was edited while the stage ran"), "{error}");
+    assert!(place.stored("records").is_empty());
+    assert_eq!(place.succeed(&[]).computed(), ["slow"]);
+}
+
+/// Scenario 22.
+#[test]
+fn downstream_is_served_although_upstream_content_is_gone() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    fs::remove_file(place.blob("alpha")).unwrap();
+    fs::remove_file(place.blob("b:alpha")).unwrap();
+    fs::remove_dir_all(place.path("cache/views")).unwrap();
+    place.manifest(&format!("# edited\n{CHAIN}"));
+    assert!(place.succeed(&[]).computed().is_empty());
+}
+
+/// Scenario 24.
+#[test]
+fn an_edit_within_one_clock_tick_or_with_a_skewed_clock_is_seen() {
+    let place = Place::new("[stage.a]\nkind = \"concat\"\nalso = \"./in.txt\"\npublish = \"a\"");
+    let file = |text: &str, time: SystemTime| {
+        place.write("in.txt", text);
+        fs::File::options().write(true).open(place.path("in.txt")).unwrap().set_modified(time).unwrap();
+    };
+    let future = SystemTime::now() + Duration::from_secs(86_400);
+    let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    for time in [future, past] {
+        for text in ["one", "two", "six"] {
+            file(text, time);
+            place.succeed(&[]);
+            assert_eq!(place.read("results/toy/a/out.txt"), text);
+        }
+    }
+}
+
+/// Scenario 26.
+#[test]
+fn a_read_only_cache_serves_hits_and_refuses_to_compute() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    // Root may write everywhere: become nobody, with a copy of the program that nobody can reach.
+    let root = fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+    let program = place.path("toy");
+    fs::copy(env!("CARGO_BIN_EXE_toy-pipeline"), &program).unwrap();
+    let set_modes = |folder: u32, file: u32| {
+        let set = |path: &std::path::Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for item in walkdir::WalkDir::new(place.path("cache")).contents_first(true) {
+            let item = item.unwrap();
+            set(
+                item.path(),
+                if item.file_type().is_dir() {
+                    folder
+                } else if item.file_type().is_file() {
+                    file
+                } else {
+                    continue;
+                },
+            );
+        }
+    };
+    fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    set_modes(0o555, 0o444);
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.args(["run", "p.toml", "--json", "--results", "/nonexistent"]).args(args);
+        command.current_dir(place.path(".")).env("XDG_CONFIG_HOME", place.path("config"));
+        if root {
+            use std::os::unix::process::CommandExt;
+            command.uid(65534).gid(65534);
+        }
+        Ran::of(command.output().unwrap())
+    };
+    let before = place.snapshot();
+    let hits = run(&["b"]);
+    let miss = run(&["b", "--set", "stage.b.prefix=other"]);
+    let after = place.snapshot();
+    set_modes(0o755, 0o644);
+    assert_eq!((hits.code, hits.cached()), (0, vec!["a", "b"]), "{}", hits.stderr);
+    assert_eq!(miss.code, 1);
+    assert!(miss.failure("b").0.message.contains("read-only"), "{:?}", miss.failure("b"));
+    assert!(before == after, "no probe files");
+}
+
+#[test]
+fn force_computes_everything_or_one_stage_and_from_scratch() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    assert_eq!(place.succeed(&["--force"]).computed(), ["a", "b", "c"]);
+    let one = place.succeed(&["--force=b"]);
+    assert_eq!((one.computed(), one.cached()), (vec!["b"], vec!["a", "c"]));
+    assert_eq!(one.why("b"), "forced");
+}
+
+#[test]
+fn targets_bring_what_they_depend_on_and_nothing_else() {
+    let place = Place::new(CHAIN);
+    assert_eq!(place.succeed(&["b"]).computed(), ["a", "b"]);
+    let wrong = place.run(&["bb[x]"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.stderr.contains("there is no stage `bb[x]`"), "{}", wrong.stderr);
+    let near = place.run(&["--force=fina"]);
+    assert_eq!(near.code, 2);
+}

@@ -1,0 +1,171 @@
+//! Commands that look: `plan`, `status`, `runs`, `diff`, `log`, and the plain output of `run`.
+
+use std::fs;
+
+use engine::event::Line;
+
+use crate::support::{Place, Ran, signal, wait_for};
+
+const SMALL: &str = r#"
+[arm.one]
+[arm.two]
+[stage.base]
+kind = "write"
+text = "a base text of some length"
+[stage.each]
+kind = "concat"
+foreach = ["arm"]
+also = "@base"
+prefix = "${arm} "
+[stage.join]
+kind = "concat"
+from = "@each[*]"
+publish = "joined"
+"#;
+
+/// Times and run ids differ from run to run.
+fn steady(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    let run = first.split_whitespace().nth(1).unwrap_or_default().trim_end_matches(':');
+    let is_time = |word: &str| word.contains('.') && word.trim_end_matches(':').parse::<f64>().is_ok();
+    let word = |word: &str| if is_time(word) { "N".to_owned() } else { word.to_owned() };
+    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ") + "\n";
+    text.replace(run, "RUN").lines().map(line).collect()
+}
+
+/// Scenario 23.
+#[test]
+fn plan_writes_nothing_and_predicts_what_run_then_does() {
+    let place = Place::new(SMALL);
+    let before = place.snapshot();
+    insta::assert_snapshot!("plan_new", place.text(&["plan", "p.toml"]));
+    assert!(place.snapshot() == before, "not even a cache folder");
+    place.succeed(&[]);
+    let before = place.snapshot();
+    assert!(place.text(&["plan", "p.toml"]).contains("4 cached, 0 to run"));
+    let set = ["--set", "stage.base.text=another text of some length"];
+    insta::assert_snapshot!("plan_changed", place.text(&[&["plan", "p.toml"], &set[..]].concat()));
+    let json = place.text(&["plan", "p.toml", "--json", "--force=each[two]"]);
+    let forecasts: Vec<String> = json
+        .lines()
+        .map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {}", value["stage"].as_str().unwrap(), value["forecast"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(forecasts, ["base cached", "each[one] cached", "each[two] run", "join if changed"]);
+    assert!(place.snapshot() == before, "nothing is written");
+    assert_eq!(place.succeed(&["--force=each[two]"]).computed(), ["each[two]"]);
+}
+
+#[test]
+fn plan_tolerates_missing_content_and_says_what_it_means() {
+    let place = Place::new(SMALL);
+    place.succeed(&[]);
+    fs::remove_file(place.blob("a base text of some length")).unwrap();
+    assert!(place.text(&["plan", "p.toml"]).contains("4 cached"), "nobody needs the content");
+    let plan = place.text(&["plan", "p.toml", "--set", "arm.one.each.prefix=other"]);
+    assert!(plan.contains("1 cached, 2 to run, 1 to run if"), "{plan}");
+    let ran = place.succeed(&["--set", "arm.one.each.prefix=other"]);
+    assert_eq!(ran.computed(), ["base", "each[one]", "join"]);
+}
+
+#[test]
+fn plain_output_of_runs_that_fail_recover_and_serve() {
+    let place = Place::new(
+        "[stage.a]\nkind = \"write\"\ntext = \"x\"\n\
+         [stage.bad]\nkind = \"fail\"\nhow = \"environment\"\nbehind = \"@a\"\nunless = \"$DIR/fixed\"\n\
+         [stage.late]\nkind = \"concat\"\nalso = \"@bad\"\npublish = \"late\"\n",
+    );
+    let run = |name: &str, code: i32| {
+        let output = place.output(&["run", "p.toml", "--jobs", "1"]);
+        assert_eq!(output.status.code(), Some(code));
+        let printed = [output.stderr, b"--- stdout\n".to_vec(), output.stdout].concat();
+        insta::assert_snapshot!(name, steady(&String::from_utf8(printed).unwrap()));
+    };
+    run("run_failing", 1);
+    place.write("fixed", "");
+    run("run_recovering", 0);
+    run("run_cached", 0);
+}
+
+#[test]
+fn status_shows_each_stage_as_it_stands() {
+    let place = Place::new(&format!("{SMALL}\n[stage.bad]\nkind = \"fail\"\nhow = \"input\"\n"));
+    let before = place.text(&["status", "p.toml"]);
+    assert!(before.lines().skip(1).all(|line| line.contains("to run")), "{before}");
+    place.run(&["base", "bad", "--keep-going"]);
+    let text = place.text(&["status", "p.toml"]);
+    let state = |stage: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{stage} "))).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!((state("base"), state("bad")), ("done".into(), "failed".into()), "{text}");
+    assert!(text.contains("line 3 of toys.csv"), "{text}");
+    assert_eq!(place.text(&["status"]), "nothing is running\n");
+}
+
+#[test]
+fn diff_names_what_changed_and_whether_the_output_did() {
+    let place = Place::new(SMALL);
+    place.succeed(&[]);
+    place.succeed(&["--set", "arm.two.each.prefix=TWO "]);
+    let runs: Vec<String> = place
+        .text(&["runs"])
+        .lines()
+        .skip(1)
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(runs.len(), 2);
+    assert!(runs[0] > runs[1], "newest first");
+    let diff = place.text(&["diff", &runs[1], "latest"]);
+    assert!(diff.contains("each[two]\n  param prefix: \"two \" → \"TWO \""), "{diff}");
+    assert!(diff.contains("join\n  input from.two:"), "{diff}");
+    assert!(diff.contains("2 stages alike"), "{diff}");
+    assert!(!diff.contains("each[one]"), "{diff}");
+    let unknown = place.output(&["diff", "nope"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let json = place.text(&["runs", "--json", "-n", "1"]);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&value["status"], &value["counts"]["ran"]), (&"succeeded".into(), &2.into()));
+}
+
+#[test]
+fn the_log_is_the_json_output_and_survives_numbers_that_are_none() {
+    let place = Place::new("[stage.x]\nkind = \"count\"\nto = 3\n");
+    let ran = place.succeed(&[]);
+    let logs = place.stored("runs");
+    let log = fs::read_to_string(logs.iter().find(|path| path.ends_with("events.jsonl")).unwrap()).unwrap();
+    let lines: Vec<Line> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let metrics = |line: &&Line| matches!(&line.event, engine::event::Event::Metrics { values, .. } if values["nan"].is_nan());
+    assert_eq!(lines.iter().filter(metrics).count(), 3);
+    assert!(lines.len() <= ran.events.len());
+    assert!(lines.is_sorted_by_key(|line| line.time));
+}
+
+#[test]
+fn a_log_can_be_followed_until_its_stage_ends() {
+    let place = Place::new("[stage.x]\nkind = \"sleep\"\nmilliseconds = 1000\nmark = \"$DIR/x\"\n");
+    assert_eq!(place.output(&["log", "x"]).status.code(), Some(2), "no run yet");
+    let run = place.start(&[]);
+    wait_for("the stage", || (!place.marks("x").is_empty()).then_some(()));
+    let follower = place.command(&["log", "x", "--follow"]).spawn().unwrap();
+    assert_eq!(Ran::of(run.wait_with_output().unwrap()).code, 0);
+    let pid = follower.id();
+    let waiter = std::thread::spawn(move || follower.wait_with_output().unwrap());
+    wait_for("the follower to end", || waiter.is_finished().then_some(()));
+    assert!(waiter.join().unwrap().status.success());
+    signal(pid, 0);
+}
+
+#[test]
+fn completions_and_help_are_there() {
+    let place = Place::new("");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.text(&["completions", shell]).contains("pipeline"), "{shell}");
+    }
+    let help = place.text(&["--help"]);
+    assert!(help.contains("Exit codes: 0") && !help.contains("exec-stage"), "{help}");
+    assert_eq!(place.output(&["run"]).status.code(), Some(2));
+    assert_eq!(place.output(&["run", "none.toml"]).status.code(), Some(2));
+}

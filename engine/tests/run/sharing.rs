@@ -1,0 +1,140 @@
+//! Several runs, one cache.
+
+use std::time::Duration;
+
+use engine::event::Event;
+use engine::store::Store;
+use engine::store::gc::GcPolicy;
+
+use crate::support::{Place, Ran, runs, signal, wait_for};
+
+fn slow(milliseconds: u64) -> Place {
+    Place::new(&format!(
+        "[stage.slow]\nkind = \"sleep\"\nmilliseconds = {milliseconds}\nmark = \"$DIR/slow\"\n"
+    ))
+}
+
+/// Scenario 13.
+#[test]
+fn the_second_run_waits_says_on_whom_and_takes_the_result() {
+    let place = slow(1500);
+    let first = place.start(&[]);
+    let pid = first.id();
+    wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
+    let second = place.succeed(&[]);
+    let first = Ran::of(first.wait_with_output().unwrap());
+    let holder = second.events.iter().find_map(|event| match event {
+        Event::Waiting { stage, holder } if stage == "slow" => Some(holder.clone()),
+        _ => None,
+    });
+    let Some(Event::RunStarted { run, .. }) = first.events.first() else { panic!("{first:?}") };
+    let holder = holder.expect("a waiting event");
+    assert!(holder.contains(run) && holder.contains(&format!("process {pid}")), "{holder}");
+    assert_eq!((first.code, second.cached()), (0, vec!["slow"]));
+    assert_eq!(place.marks("slow"), ["begin", "end"]);
+}
+
+#[test]
+fn a_waiting_run_takes_over_when_the_other_fails_or_dies() {
+    let place = slow(700);
+    let first = place.start(&[]);
+    wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
+    let second = place.start(&[]);
+    std::thread::sleep(Duration::from_millis(200));
+    signal(first.id(), libc::SIGKILL);
+    let second = Ran::of(second.wait_with_output().unwrap());
+    drop(first.wait_with_output());
+    assert_eq!((second.code, second.computed()), (0, vec!["slow"]), "{second:#?}");
+    assert_eq!(place.marks("slow"), ["begin", "begin", "end"]);
+}
+
+#[test]
+fn a_waiting_run_can_be_interrupted() {
+    let place = slow(20_000);
+    let first = place.start(&[]);
+    wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
+    let second = place.start(&[]);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(second.id(), libc::SIGINT);
+    let second = Ran::of(second.wait_with_output().unwrap());
+    assert_eq!(second.code, 130);
+    signal(first.id(), libc::SIGINT);
+    assert_eq!(Ran::of(first.wait_with_output().unwrap()).code, 130);
+}
+
+/// Scenario 12.
+#[test]
+fn a_lock_left_by_a_killed_engine_holds_nobody_up() {
+    let place = slow(300);
+    let mut first = place.start(&[]);
+    wait_for("the stage", || (!place.marks("slow").is_empty()).then_some(()));
+    signal(first.id(), libc::SIGKILL);
+    first.wait().unwrap();
+    let second = place.succeed(&[]);
+    assert!(!second.events.iter().any(|event| matches!(event, Event::Waiting { .. })), "{second:#?}");
+    assert_eq!(second.computed(), ["slow"]);
+    assert_eq!(second.why("slow"), "an earlier run did not finish it");
+}
+
+/// Scenario 14.
+#[test]
+fn runs_side_by_side_share_the_work_and_compute_each_key_once() {
+    let mut text = String::new();
+    for index in 0..12 {
+        text += &format!(
+            "[stage.s{index}]\nkind = \"sleep\"\nmilliseconds = 60\nsalt = {index}\nmark = \"$DIR/m{index}\"\n"
+        );
+    }
+    let place = Place::new(&text);
+    let started: Vec<_> = (0..3).map(|_| place.start(&["--jobs", "2"])).collect();
+    let ended: Vec<Ran> =
+        started.into_iter().map(|child| Ran::of(child.wait_with_output().unwrap())).collect();
+    for ran in &ended {
+        assert_eq!(ran.code, 0, "{ran:#?}");
+        assert_eq!(ran.outputs(), ended[0].outputs());
+    }
+    assert_eq!(ended.iter().map(|ran| ran.end().1.ran).sum::<usize>(), 12);
+    for index in 0..12 {
+        assert_eq!(place.marks(&format!("m{index}")), ["begin", "end"]);
+    }
+}
+
+/// Scenario 29.
+#[test]
+fn collecting_during_a_run_leaves_alone_what_the_run_uses() {
+    let place = Place::new(
+        r#"
+        [stage.a]
+        kind = "write"
+        text = "alpha"
+        [stage.slow]
+        kind = "concat"
+        also = "@a"
+        milliseconds = 800
+        mark = "$DIR/slow"
+        [stage.c]
+        kind = "concat"
+        from = { a = "@a", slow = "@slow" }
+        "#,
+    );
+    let run = place.start(&[]);
+    wait_for("the slow stage", || (!place.marks("slow").is_empty()).then_some(()));
+    let store = Store::open(&place.path("cache")).unwrap();
+    let policy =
+        GcPolicy { max_size: Some(0), max_age: Some(Duration::ZERO), grace: Duration::ZERO, dry_run: false };
+    store.gc(&policy).unwrap();
+    let ran = Ran::of(run.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.computed()), (0, vec!["a", "slow", "c"]), "{ran:#?}");
+}
+
+#[test]
+fn different_experiments_do_not_wait_for_each_other() {
+    let place = slow(5_000);
+    let first = place.start(&[]);
+    wait_for("the stage", || (!place.marks("slow").is_empty()).then_some(()));
+    let second = place.succeed(&["--set", "stage.slow.milliseconds=10"]);
+    assert_eq!(second.computed(), ["slow"]);
+    assert!(runs(first.id()));
+    signal(first.id(), libc::SIGTERM);
+    assert_eq!(Ran::of(first.wait_with_output().unwrap()).code, 130);
+}

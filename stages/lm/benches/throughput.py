@@ -1,0 +1,84 @@
+"""Generation on a CPU beside transformers' `generate`: same weights, shapes and threads, f32, greedy,
+random prompts of equal length, never stopping early. The two take turns, the fastest turn counts.
+
+    cargo build --release -p lm --example throughput
+    python stages/lm/benches/throughput.py target/release/examples/throughput \
+        --gguf FOLDER/SmolLM2-135M-Instruct.Q4_1.gguf --threads 2
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+
+def tiny(folder):
+    """About a million parameters, what the quickstart trains."""
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+@torch.no_grad()
+def reference(model, batch, prompt, new):
+    ids = torch.randint(3, model.config.vocab_size, (batch, prompt))
+    options = dict(do_sample=False, pad_token_id=0, eos_token_id=None)
+    times = []
+    for count in (1, new):
+        begin = time.perf_counter()
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
+                             min_new_tokens=count, **options)
+        times.append(time.perf_counter() - begin)
+        assert out.shape[1] == prompt + count
+    return times
+
+
+def ours(binary, path, batch, prompt, new, threads):
+    out = subprocess.run([binary, path, str(batch), str(prompt), str(new), "1"], check=True,
+                         capture_output=True, text=True,
+                         env=os.environ | {"RAYON_NUM_THREADS": str(threads)})
+    return json.loads(out.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary")
+    parser.add_argument("--gguf")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    folder = tempfile.mkdtemp()
+    tiny(folder)
+    models = [("tiny 1M", folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+               [(8, 64, 128), (64, 64, 128)])]
+    if args.gguf:
+        file = pathlib.Path(args.gguf)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        models.append(("SmolLM2-135M", args.gguf, model, [(1, 128, 64), (8, 128, 64), (32, 128, 32)]))
+    print("| model | batch | prompt | new | transformers prefill s / step ms | ours | speed-up prefill / step |")
+    print("|---|---|---|---|---|---|---|")
+    for name, path, model, shapes in models:
+        for batch, prompt, new in shapes:
+            theirs, mine = [], []
+            for _ in range(args.turns):
+                first, total = reference(model.eval(), batch, prompt, new)
+                theirs.append((first, (total - first) / (new - 1)))
+                result = ours(args.binary, path, batch, prompt, new, args.threads)
+                mine.append((result["prefill_s"], result["step_s"]))
+            (tp, ts), (mp, ms) = [tuple(min(x) for x in zip(*runs)) for runs in (theirs, mine)]
+            print(f"| {name} | {batch} | {prompt} | {new} | {tp:.3f} / {ts * 1e3:.1f} | "
+                  f"{mp:.3f} / {ms * 1e3:.1f} | {tp / mp:.2f} / {ts / ms:.2f} |", flush=True)
+
+
+main()

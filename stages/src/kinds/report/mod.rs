@@ -1,0 +1,110 @@
+//! `report`: what a reader sees of an experiment, as one HTML page and as Markdown.
+//!
+//! - [`view`]: numbers turned into the words and cells of both documents
+//! - [`cost`]: what training cost
+//! - [`data`]: the samples, as the page's script reads them
+//! - `page.html`, `style.css`, `page.js`, `report.md`: the templates
+
+mod cost;
+mod data;
+mod view;
+
+use engine::kind::{Input, Inputs, Stage, StageCtx, StageError, Tier};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, context};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::arms::Arm;
+use crate::chart::{PAGE, accuracy, curves};
+use crate::{metrics, table};
+
+/// Writes the report: claimed against measured, how sure one can be, and every sample behind it.
+///
+/// `report.html` is one file that needs no network: charts, tables, training curves, deviations,
+/// and a browser of all samples with filters (flipped, truncated, no answer, graders disagree),
+/// side by side across arms. `report.md` holds the same findings and tables as text.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Title of the experiment: `"${title}"`.
+    pub title: String,
+    /// A paragraph on what is asked and claimed.
+    #[serde(default)]
+    pub summary: String,
+    /// The result of an `aggregate` stage, such as `"@table"`.
+    pub table: Input,
+    /// Graded samples of every arm, such as `"@grade[*]"`. Left out: no sample browser.
+    #[serde(default)]
+    pub samples: Inputs,
+    /// Training metrics by arm, such as `"@train[*]"`. Left out: no curves.
+    #[serde(default)]
+    pub metrics: Inputs,
+    /// Which metrics to draw, in this order. Empty: all but times.
+    #[serde(default)]
+    pub curves: Vec<String>,
+    /// Order and labels of the arms: `"${arms}"`.
+    #[serde(default)]
+    pub arms: Vec<Arm>,
+    /// What the recipe does differently: `"${deviations}"`. Left out: as the table has it.
+    #[serde(default)]
+    pub deviations: Value,
+}
+
+impl Stage for Report {
+    const KIND: &'static str = "report";
+    const VERSION: u32 = 1;
+
+    fn outputs(&self) -> Vec<String> {
+        vec!["report.html".into(), "report.md".into()]
+    }
+
+    fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let mut table = table::read(&ctx.input(&self.table)?)?;
+        if !self.deviations.is_null() {
+            table.deviations = self.deviations.clone();
+        }
+        let panels = metrics::panels(ctx, &self.metrics, &self.arms, &self.curves)?;
+        let curves = match panels.is_empty() {
+            true => String::new(),
+            false => curves::draw(&panels, "", PAGE),
+        };
+        let samples = data::gather(ctx, &self.samples, &self.arms, &table.base)?;
+        let values = context! {
+            title => &self.title,
+            summary => &self.summary,
+            view => minijinja::Value::from(Serde(view::View::of(&table))),
+            chart => accuracy::draw(&table, "", PAGE),
+            curves,
+            costs => minijinja::Value::from(Serde(cost::gather(ctx, &self.metrics, &self.arms)?)),
+            has_samples => !samples.questions.is_empty(),
+            samples => data::script_json(&samples),
+            style => include_str!("style.css"),
+            script => include_str!("page.js"),
+        };
+        for (name, template) in
+            [("report.html", include_str!("page.html")), ("report.md", include_str!("report.md"))]
+        {
+            let path = ctx.out().join(name);
+            let text = render(name, template, &values)
+                .map_err(|e| StageError::new(Tier::Bug, format!("{name}: {e:#}")))?;
+            std::fs::write(&path, text).map_err(|e| StageError::io(&path, e))?;
+        }
+        Ok(())
+    }
+}
+
+fn render(name: &str, template: &str, values: &minijinja::Value) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_auto_escape_callback(|name| match name.ends_with(".html") {
+        true => AutoEscape::Html,
+        false => AutoEscape::None,
+    });
+    environment.render_named_str(name, template, values)
+}
+
+#[cfg(test)]
+mod tests;

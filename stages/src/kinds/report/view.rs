@@ -1,0 +1,313 @@
+//! Numbers turned into the words and cells of the report.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::stats::Interval;
+use crate::table::{Benchmark, Comparison, Group, Row, Table};
+
+/// What the templates show.
+#[derive(Serialize)]
+pub struct View {
+    /// One section a benchmark.
+    benchmarks: Vec<BenchmarkView>,
+    /// Name and value of the claims' own entries, such as their source.
+    claim_notes: Vec<(String, String)>,
+    /// What the recipe does differently.
+    deviations: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct BenchmarkView {
+    name: String,
+    questions: usize,
+    findings: Vec<Finding>,
+    rows: Vec<RowView>,
+    breakdowns: Vec<Breakdown>,
+    any_claim: bool,
+    any_delta: bool,
+    any_time: bool,
+}
+
+/// One arm's result in a sentence or two.
+#[derive(Serialize)]
+struct Finding {
+    label: String,
+    /// `up`, `down`, `same` or `base`.
+    sign: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct RowView {
+    arm: String,
+    label: String,
+    questions: usize,
+    runs: usize,
+    accuracy: String,
+    interval: String,
+    spread: String,
+    claimed: String,
+    delta: String,
+    delta_interval: String,
+    sign: &'static str,
+    claimed_delta: String,
+    gained: String,
+    lost: String,
+    p: String,
+    mean_tokens: String,
+    median_tokens: String,
+    truncated: String,
+    repetitive: String,
+    unanswered: String,
+    disagreements: usize,
+    minutes: String,
+}
+
+/// Accuracy by level or subject.
+#[derive(Serialize)]
+struct Breakdown {
+    /// `Level` or `Subject`.
+    title: &'static str,
+    /// The filter's name in the sample browser.
+    key: &'static str,
+    arms: Vec<(String, String)>,
+    lines: Vec<BreakdownLine>,
+}
+
+#[derive(Serialize)]
+struct BreakdownLine {
+    name: String,
+    samples: usize,
+    /// Accuracy in percent and its text, for each arm.
+    cells: Vec<Option<(u32, String)>>,
+}
+
+impl View {
+    /// The view of a table.
+    pub fn of(table: &Table) -> Self {
+        Self {
+            benchmarks: table.benchmarks.iter().map(|b| benchmark(b, &table.base)).collect(),
+            claim_notes: notes(&table.claims),
+            deviations: lines(&table.deviations),
+        }
+    }
+}
+
+fn benchmark(benchmark: &Benchmark, base: &str) -> BenchmarkView {
+    let rows = &benchmark.rows;
+    let base_label = rows.iter().find(|row| row.arm == base).map_or(base, |row| &row.label);
+    BenchmarkView {
+        name: benchmark.name.clone(),
+        questions: benchmark.questions,
+        findings: rows.iter().map(|row| finding(row, base_label)).collect(),
+        rows: rows.iter().map(row_view).collect(),
+        breakdowns: [
+            breakdown("Level", "level", rows, |row| &row.levels),
+            breakdown("Subject", "subject", rows, |row| &row.subjects),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        any_claim: rows.iter().any(|row| row.claimed.accuracy.is_some()),
+        any_delta: rows.iter().any(|row| row.versus_base.is_some()),
+        any_time: rows.iter().any(|row| row.seconds > 0.0),
+    }
+}
+
+/// Whether a difference is more than chance explains: its interval must exclude zero, and the
+/// exact test, where there is one, must agree at 5 %.
+fn sign(comparison: &Comparison) -> &'static str {
+    let clear = comparison.mcnemar_p.is_none_or(|p| p < 0.05);
+    match comparison.interval {
+        Interval { low, .. } if low > 0.0 && clear => "up",
+        Interval { high, .. } if high < 0.0 && clear => "down",
+        _ => "same",
+    }
+}
+
+fn finding(row: &Row, base_label: &str) -> Finding {
+    let mut text = format!(
+        "{} % of {} questions right (95 % interval {} to {}).",
+        percent(row.accuracy),
+        row.questions,
+        percent(row.interval.low),
+        percent(row.interval.high)
+    );
+    let mut label_sign = "base";
+    if let Some(versus) = &row.versus_base {
+        label_sign = sign(versus);
+        let judgement = match label_sign {
+            "same" => "no more than chance explains",
+            _ => "more than chance explains",
+        };
+        let questions = (versus.delta * versus.paired as f64).abs().round();
+        text += &format!(
+            " {} points against {base_label} (interval {} to {}), which is {questions} of {} questions: {judgement}.",
+            points(versus.delta),
+            points(versus.interval.low),
+            points(versus.interval.high),
+            versus.paired
+        );
+    }
+    text += &claim(row);
+    Finding { label: row.label.clone(), sign: label_sign, text }
+}
+
+/// How the claims lie to the measured intervals.
+fn claim(row: &Row) -> String {
+    let place = |value: f64, interval: Interval| {
+        if value < interval.low {
+            "below"
+        } else if value > interval.high {
+            "above"
+        } else {
+            "within"
+        }
+    };
+    let mut text = String::new();
+    if let Some(claimed) = row.claimed.accuracy {
+        let place = place(claimed, row.interval);
+        text += &format!(" The claimed {} % lies {place} the measured interval.", percent(claimed));
+    }
+    if let (Some(claimed), Some(versus)) = (row.claimed.delta, &row.versus_base) {
+        let place = place(claimed, versus.interval);
+        text += &format!(" The claimed difference of {} points lies {place} its interval.", points(claimed));
+    }
+    text
+}
+
+fn row_view(row: &Row) -> RowView {
+    let versus = row.versus_base.as_ref();
+    RowView {
+        arm: row.arm.clone(),
+        label: row.label.clone(),
+        questions: row.questions,
+        runs: row.runs,
+        accuracy: percent(row.accuracy),
+        interval: format!("{}–{}", percent(row.interval.low), percent(row.interval.high)),
+        spread: row.spread.map(percent).unwrap_or_default(),
+        claimed: row.claimed.accuracy.map(percent).unwrap_or_default(),
+        delta: versus.map(|v| points(v.delta)).unwrap_or_default(),
+        delta_interval: versus
+            .map(|v| format!("{} to {}", points(v.interval.low), points(v.interval.high)))
+            .unwrap_or_default(),
+        sign: versus.map_or("base", sign),
+        claimed_delta: row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
+        gained: versus.and_then(|v| v.gained).map(|n| n.to_string()).unwrap_or_default(),
+        lost: versus.and_then(|v| v.lost).map(|n| n.to_string()).unwrap_or_default(),
+        p: versus.and_then(|v| v.mcnemar_p).map(p_value).unwrap_or_default(),
+        mean_tokens: format!("{:.0}", row.mean_tokens),
+        median_tokens: format!("{:.0}", row.median_tokens),
+        truncated: percent(row.truncated),
+        repetitive: percent(row.repetitive),
+        unanswered: percent(row.unanswered),
+        disagreements: row.disagreements,
+        minutes: format!("{:.1}", row.seconds / 60.0),
+    }
+}
+
+fn breakdown(
+    title: &'static str,
+    key: &'static str,
+    rows: &[Row],
+    groups: fn(&Row) -> &std::collections::BTreeMap<String, Group>,
+) -> Option<Breakdown> {
+    let names: BTreeSet<&String> = rows.iter().flat_map(|row| groups(row).keys()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let cell = |group: &Group| {
+        let share = group.correct as f64 / group.samples as f64;
+        ((100.0 * share).round() as u32, percent(share))
+    };
+    let lines = names.into_iter().map(|name| BreakdownLine {
+        name: name.clone(),
+        samples: rows.iter().filter_map(|row| Some(groups(row).get(name)?.samples)).max().unwrap_or(0),
+        cells: rows.iter().map(|row| groups(row).get(name).map(cell)).collect(),
+    });
+    Some(Breakdown {
+        title,
+        key,
+        arms: rows.iter().map(|row| (row.arm.clone(), row.label.clone())).collect(),
+        lines: lines.collect(),
+    })
+}
+
+/// The claims' entries that are not numbers about an arm.
+fn notes(claims: &Value) -> Vec<(String, String)> {
+    let Value::Object(table) = claims else {
+        return Vec::new();
+    };
+    let note = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => Some((name.clone(), text.clone())),
+        Value::Number(number) => Some((name.clone(), number.to_string())),
+        _ => None,
+    };
+    table.iter().filter_map(note).collect()
+}
+
+/// Texts of a list or table, one line each.
+fn lines(value: &Value) -> Vec<String> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(lines).collect(),
+        Value::Object(table) => table
+            .iter()
+            .map(|(name, value)| format!("{}: {}", name.replace('_', " "), lines(value).join("; ")))
+            .collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
+/// Percentage points with a sign; a difference that rounds to nothing has none.
+fn points(share: f64) -> String {
+    let text = format!("{:+.1}", 100.0 * share);
+    match text.as_str() {
+        "+0.0" | "-0.0" => "0.0".to_owned(),
+        _ => text.replace('-', "−"),
+    }
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples_of_tests::example_table;
+
+    #[test]
+    fn findings_say_what_chance_explains_and_where_claims_lie() {
+        let view = View::of(&example_table());
+        let text = |arm: usize| view.benchmarks[0].findings[arm].text.as_str();
+        let sign = |arm: usize| view.benchmarks[0].findings[arm].sign;
+        assert_eq!(
+            text(0),
+            "52.0 % of 200 questions right (95 % interval 45.1 to 58.8). The claimed 50.0 % lies within the measured interval."
+        );
+        assert!(text(1).contains("+18.5 points against Base (interval +12.5 to +24.5), which is 37 of 200 questions: more than chance explains."), "{}", text(1));
+        assert!(text(1).contains("The claimed 60.0 % lies below the measured interval."));
+        assert!(text(1).contains("The claimed difference of +10.0 points lies below its interval."));
+        assert!(
+            text(3).contains("−1.5 points against Base") && text(3).contains("no more than chance explains")
+        );
+        assert_eq!([sign(0), sign(1), sign(3)], ["base", "up", "same"]);
+        assert_eq!(view.deviations.len(), 2);
+        assert_eq!(view.claim_notes, [("source".to_owned(), "https://example.org/paper".to_owned())]);
+    }
+
+    #[test]
+    fn points_have_signs() {
+        assert_eq!([0.0, -0.0001, 0.125, -0.02].map(points), ["0.0", "0.0", "+12.5", "−2.0"]);
+        assert_eq!(lines(&serde_json::json!({"a_b": ["x", 2]})), ["a b: x; 2"]);
+    }
+}

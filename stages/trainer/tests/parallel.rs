@@ -1,0 +1,82 @@
+//! The gradient of an update does not depend on how many devices share it.
+
+mod common;
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use common::{bits, config, flatten, model, sequences};
+use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
+use trainer::data::Batching;
+use trainer::gradient::Pass;
+use trainer::objective::sft;
+use trainer::parallel::{OnFirst, gradients};
+use trainer::sft::{SftConfig, train};
+use trainer::trainee::Trainee;
+use trainer::{Control, Saving};
+
+fn spread(trainee: &Trainee, devices: usize) -> Trainee {
+    let others = vec![Device::flex(); devices - 1];
+    trainee.clone().on_devices(&others, Arc::new(OnFirst))
+}
+
+fn trainees() -> Vec<Trainee> {
+    let base = model(&config(true), 1);
+    let bias = BiasAdapter::zeros(base.config(), Projection::Down, &base.device());
+    let lora = Lora::new(base.config(), &[Projection::Query, Projection::Up], 2, 2.0, 0, &base.device());
+    vec![
+        Trainee::adapter(base.clone(), Adapter::Bias(bias)),
+        Trainee::adapter(base.clone(), Adapter::Lora(lora)),
+        Trainee::full(base),
+    ]
+}
+
+#[test]
+fn devices_with_unequal_token_counts_sum_to_the_gradient_of_one() {
+    // from 3 to 101 trained tokens per sequence, a sequence per micro-batch
+    let data = sequences(&[4, 102, 9, 33, 5, 61, 17, 8, 12, 7]);
+    let members: Vec<usize> = (0..data.len()).collect();
+    let tokens: usize = data.iter().map(|s| s.targets.len()).sum();
+    let batches = Batching { micro_tokens: 1, pack: false }.split(&data, &members);
+    for trainee in trainees() {
+        let of = |trainee: &Trainee| {
+            let pass = Pass { temperature: 1.0, recompute: false };
+            let (gradients, sums) = gradients(trainee, &batches, pass, 1.0 / tokens as f64, &|_, _, rows| {
+                sft::evaluate(&rows.log_prob)
+            });
+            let gradients: Vec<f32> = gradients.into_iter().flat_map(flatten).collect();
+            let loss = sums.iter().find(|(name, _)| *name == "loss").unwrap().1;
+            (gradients, loss)
+        };
+        let (one, loss) = of(&trainee);
+        let largest = one.iter().fold(0.0f32, |m, g| m.max(g.abs()));
+        // more devices than batches leaves some of them idle
+        for devices in [2, 3, 8, 12] {
+            let (many, same_loss) = of(&spread(&trainee, devices));
+            assert_eq!(one.len(), many.len());
+            for (a, b) in one.iter().zip(&many) {
+                assert!((a - b).abs() < 1e-5 * largest, "{devices} devices: {a} against {b}");
+            }
+            assert!((loss - same_loss).abs() < 1e-9 * loss);
+        }
+    }
+}
+
+#[test]
+fn runs_on_several_devices_repeat_themselves_to_the_bit() {
+    let data = sequences(&[5, 9, 7, 4, 12, 6, 8]);
+    let settings = SftConfig {
+        steps: Some(4),
+        batch: 5,
+        batching: Batching { micro_tokens: 12, pack: false },
+        ..SftConfig::default()
+    };
+    for trainee in trainees() {
+        let run = || {
+            let mut go = |_: &trainer::Progress| Control::Continue;
+            let saving = Saving::default();
+            bits(&train(&settings, spread(&trainee, 3), &data, &[], &saving, &mut go).unwrap().trainee)
+        };
+        assert_eq!(run(), run());
+    }
+}
