@@ -32,7 +32,8 @@ fn tokens(stream: u64, length: usize) -> Vec<u32> {
 }
 
 fn report(progress: &Progress) -> Control {
-    println!("{:?}", progress.timing.values);
+    let loss = progress.metrics.get("loss").unwrap_or(f64::NAN);
+    println!("loss {loss:?}, seconds {}", serde_json::Value::Object(progress.timing.values.clone()));
     Control::Continue
 }
 
