@@ -62,7 +62,7 @@ pub fn bootstrap_mean(values: &[f64], seed: u64) -> Interval {
         .map(|_| {
             let sum: f64 = (0..n)
                 // High bits of a 64×32-bit product: uniform to within 2⁻³² · n.
-                .map(|_| values[(u64::from(rng.next_u32()) * n >> 32) as usize])
+                .map(|_| values[((u64::from(rng.next_u32()) * n) >> 32) as usize])
                 .sum();
             sum / n as f64
         })

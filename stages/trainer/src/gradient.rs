@@ -194,6 +194,18 @@ impl<F: FnMut(usize, &RowValues) -> TokenLoss> HeadPass<'_, F> {
     }
 }
 
+/// The same tensors without automatic differentiation; nothing is copied.
+fn untracked(current: &Current) -> Current {
+    let inner = |p: Parameter| match p {
+        Parameter::Vector(t) => t.inner().into(),
+        Parameter::Matrix(t) => t.inner().into(),
+    };
+    Current {
+        model: current.model.map_parameters(|_, p| inner(p)),
+        adapter: current.adapter.as_ref().map(|a| a.map_parameters(|_, p| inner(p))),
+    }
+}
+
 /// Differentiates `output` with `by_output` arriving at it.
 fn backward(output: Tensor<3>, by_output: Tensor<3>) -> Tape {
     (output * by_output).sum().backward()
@@ -223,7 +235,7 @@ fn recomputed<F: FnMut(usize, &RowValues) -> TokenLoss>(
     gradients: &mut Gradients,
 ) {
     let trainee = head.trainee;
-    let plain = trainee.current();
+    let plain = untracked(&tracked.current);
     let layers: Vec<Option<usize>> =
         trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
     let mut hidden = plain.model.embed(input.ids.clone());

@@ -47,7 +47,7 @@ fn graded(arm: usize, id: usize, questions: usize) -> Graded {
         method: if truncated { "none" } else { "boxed" }.into(),
         span,
         qwen: correct && !truncated,
-        strict: correct && !truncated && id % 17 != 0,
+        strict: correct && !truncated && !id.is_multiple_of(17),
         reasons: ("numeric".into(), "exact".into()),
         correct: correct && !truncated,
         repetition: if truncated { 0.9 } else { 0.0 },

@@ -212,6 +212,6 @@ fn value(operand: Operand, numbers: &[i64], results: &[i64]) -> i64 {
 fn split_of(seed: u64, family: &Family, numbers: &[i64]) -> Split {
     let text = format!("synth split {seed} {} {numbers:?}", family.name);
     let hash = blake3::hash(text.as_bytes());
-    let first = hash.as_bytes()[..8].iter().fold(0u64, |x, &b| x << 8 | u64::from(b));
-    if first % TEST_SHARE == 0 { Split::Test } else { Split::Train }
+    let first = hash.as_bytes()[..8].iter().fold(0u64, |x, &b| (x << 8) | u64::from(b));
+    if first.is_multiple_of(TEST_SHARE) { Split::Test } else { Split::Train }
 }
