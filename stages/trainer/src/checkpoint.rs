@@ -86,10 +86,7 @@ impl View for &Floats {
 }
 
 pub(crate) fn read_floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        .collect()
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
 /// Writes `bytes` and waits until the disk has them.
@@ -129,12 +126,7 @@ fn saved(dir: &Path) -> Result<Vec<(u64, PathBuf)>, TrainError> {
 ///
 /// # Errors
 /// The file system's.
-pub fn save(
-    dir: &Path,
-    state: &State,
-    masters: &[Master],
-    identity: &Identity,
-) -> Result<(), TrainError> {
+pub fn save(dir: &Path, state: &State, masters: &[Master], identity: &Identity) -> Result<(), TrainError> {
     fs::create_dir_all(dir).map_err(|e| TrainError::io(dir, e))?;
     let name = format!("step-{:08}", state.step);
     let staging = dir.join(format!("writing-{name}-{}", std::process::id()));
@@ -145,20 +137,17 @@ pub fn save(
 
     let mut tensors: BTreeMap<String, Floats> = BTreeMap::new();
     for master in masters {
-        for (part, tensor) in
-            [("value", &master.value), ("mean", &master.mean), ("square", &master.square)]
-        {
+        for (part, tensor) in [("value", &master.value), ("mean", &master.mean), ("square", &master.square)] {
             let values = floats(tensor.clone());
-            tensors
-                .insert(format!("{}#{part}", master.name), Floats::new(master.shape.clone(), &values));
+            tensors.insert(format!("{}#{part}", master.name), Floats::new(master.shape.clone(), &values));
         }
     }
     for (name, values) in &state.constants {
         tensors.insert(format!("#{name}"), Floats::new(vec![values.len()], values));
     }
     let path = staging.join(TENSORS);
-    let bytes = safetensors::serialize(&tensors, None)
-        .map_err(|e| TrainError::format(&path, e.to_string()))?;
+    let bytes =
+        safetensors::serialize(&tensors, None).map_err(|e| TrainError::format(&path, e.to_string()))?;
     write_synced(&path, &bytes)?;
     let header = Header {
         format: FORMAT,
@@ -167,8 +156,7 @@ pub fn save(
         identity: identity.clone(),
     };
     let path = staging.join(HEADER);
-    let header =
-        serde_json::to_vec_pretty(&header).map_err(|e| TrainError::format(&path, e.to_string()))?;
+    let header = serde_json::to_vec_pretty(&header).map_err(|e| TrainError::format(&path, e.to_string()))?;
     write_synced(&path, &header)?;
     write_synced(&staging.join(METRICS), &lines(&state.metrics))?;
     write_synced(&staging.join(TIMING), &lines(&state.timing))?;
@@ -211,22 +199,15 @@ fn as_read_back(identity: &Identity) -> Identity {
 ///
 /// # Errors
 /// A state of another run (with the settings that differ), or one that is damaged.
-pub fn load(
-    dir: &Path,
-    masters: &mut [Master],
-    identity: &Identity,
-) -> Result<Option<State>, TrainError> {
+pub fn load(dir: &Path, masters: &mut [Master], identity: &Identity) -> Result<Option<State>, TrainError> {
     let Some((step, folder)) = saved(dir)?.pop() else { return Ok(None) };
     let path = folder.join(HEADER);
     let text = fs::read(&path).map_err(|e| TrainError::io(&path, e))?;
     let damaged = |path: &Path, what: &str| {
-        TrainError::format(
-            path,
-            format!("{what}; remove the folder {} to start over", folder.display()),
-        )
+        TrainError::format(path, format!("{what}; remove the folder {} to start over", folder.display()))
     };
-    let header: Header = serde_json::from_slice(&text)
-        .map_err(|e| damaged(&path, &format!("not a saved state: {e}")))?;
+    let header: Header =
+        serde_json::from_slice(&text).map_err(|e| damaged(&path, &format!("not a saved state: {e}")))?;
     if header.format != FORMAT || header.step != step {
         return Err(damaged(&path, "a saved state of another format"));
     }
@@ -251,8 +232,7 @@ pub fn load(
     if blake3::hash(&bytes).to_hex().as_str() != header.digest {
         return Err(damaged(&path, "its content has changed since it was written"));
     }
-    let tensors =
-        SafeTensors::deserialize(&bytes).map_err(|e| damaged(&path, &e.to_string()))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&path, &e.to_string()))?;
     for master in masters.iter_mut() {
         let device = master.value.device();
         let shape = master.shape.clone();
@@ -278,12 +258,7 @@ pub fn load(
         let text = fs::read_to_string(&path).map_err(|e| TrainError::io(&path, e))?;
         Ok::<_, TrainError>(text.lines().map(str::to_owned).collect())
     };
-    Ok(Some(State {
-        step,
-        metrics: read_lines(METRICS)?,
-        timing: read_lines(TIMING)?,
-        constants,
-    }))
+    Ok(Some(State { step, metrics: read_lines(METRICS)?, timing: read_lines(TIMING)?, constants }))
 }
 
 #[cfg(test)]

@@ -121,10 +121,8 @@ fn a_bias_merges_where_there_is_a_place_for_it() {
     }
     // Qwen2 has a bias on q_proj and none on down_proj
     let query = Adapter::Bias(bias);
-    let difference = largest_difference(
-        &logits(&merge(&plain, &query).unwrap(), None),
-        &logits(&plain, Some(&query)),
-    );
+    let difference =
+        largest_difference(&logits(&merge(&plain, &query).unwrap(), None), &logits(&plain, Some(&query)));
     assert!(difference < 1e-5, "{difference}");
     let down = Adapter::Bias(BiasAdapter::zeros(&shape, Projection::Down, &Device::flex()));
     let error = merge(&plain, &down).unwrap_err().to_string();
