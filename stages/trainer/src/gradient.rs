@@ -85,13 +85,9 @@ impl Input {
         let device = model.device().without_autodiff();
         let context = match &batch.segments {
             None => AttentionContext::causal(model.rope(), batch.width, &device),
-            Some((positions, segments)) => AttentionContext::segmented(
-                model.rope(),
-                positions,
-                segments,
-                batch.rows,
-                &device,
-            ),
+            Some((positions, segments)) => {
+                AttentionContext::segmented(model.rope(), positions, segments, batch.rows, &device)
+            }
         };
         Self {
             ids: ints(&batch.ids, [batch.rows, batch.width], model),
@@ -104,12 +100,7 @@ impl Input {
 fn head(current: &Current, temperature: f32, trains: bool) -> Head {
     let weight = current.model.head().clone().inner();
     let on_cpu = weight.device() == burn::tensor::Device::flex();
-    Head {
-        chunk: chunk_rows(weight.dims()[0], on_cpu),
-        weight,
-        temperature,
-        trains,
-    }
+    Head { chunk: chunk_rows(weight.dims()[0], on_cpu), weight, temperature, trains }
 }
 
 /// `hidden` `[rows, width, hidden]` at the places of the head, `[places, hidden]`.
@@ -127,9 +118,11 @@ fn spread(by_hidden: Tensor<2>, batch: &Batch, model: &Model) -> Tensor<3> {
         inverse[place as usize] = row as u32;
     }
     let zero = by_hidden.clone().narrow(0, 0, 1).zeros_like();
-    Tensor::cat(vec![by_hidden, zero], 0)
-        .select(0, ints(&inverse, [inverse.len()], model))
-        .reshape([batch.rows, batch.width, size])
+    Tensor::cat(vec![by_hidden, zero], 0).select(0, ints(&inverse, [inverse.len()], model)).reshape([
+        batch.rows,
+        batch.width,
+        size,
+    ])
 }
 
 /// Log-probability of every target of `batch` and entropy of every distribution, without gradients.
@@ -236,8 +229,7 @@ fn recomputed<F: FnMut(usize, &RowValues) -> TokenLoss>(
 ) {
     let trainee = head.trainee;
     let plain = untracked(&tracked.current);
-    let layers: Vec<Option<usize>> =
-        trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
+    let layers: Vec<Option<usize>> = trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
     let mut hidden = plain.model.embed(input.ids.clone());
     let mut inputs = Vec::new();
     for layer in 0..plain.model.layers().len() {
