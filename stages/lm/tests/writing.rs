@@ -20,6 +20,9 @@ fn variants() -> Vec<PathBuf> {
     list.map(|entry| entry.unwrap().path()).collect()
 }
 
+/// Gives the bytes of a tensor that is to be written.
+type Values<'a> = &'a dyn Fn(&TensorSpec) -> Result<Cow<'static, [u8]>, CheckpointError>;
+
 fn options(max_shard_bytes: u64) -> WriteOptions<'static> {
     WriteOptions { max_shard_bytes, ..WriteOptions::default() }
 }
@@ -150,14 +153,11 @@ fn nothing_half_written_is_left() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("model");
     let specs = TensorSpec::all(config, FloatType::F32);
-    let attempt =
-        |specs: &[TensorSpec],
-         values: &dyn Fn(&TensorSpec) -> Result<Cow<'static, [u8]>, CheckpointError>| {
-            let error =
-                write_folder(&folder, config, specs, &options(1 << 30), values).unwrap_err().to_string();
-            assert!(list(parent.path()).is_empty(), "{:?}", list(parent.path()));
-            error
-        };
+    let attempt = |specs: &[TensorSpec], values: Values| {
+        let error = write_folder(&folder, config, specs, &options(1 << 30), values).unwrap_err().to_string();
+        assert!(list(parent.path()).is_empty(), "{:?}", list(parent.path()));
+        error
+    };
     let none = |_: &TensorSpec| Ok(Cow::Borrowed(&[][..]));
     let error = attempt(&specs, &none);
     assert!(

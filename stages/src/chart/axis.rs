@@ -66,7 +66,7 @@ impl Axis {
     pub fn label(&self, value: f64) -> String {
         let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
         let size = self.high.abs().max(self.low.abs());
-        if size >= 1e5 || size < 1e-4 {
+        if !(1e-4..1e5).contains(&size) {
             return format!("{value:.0e}");
         }
         let text = format!("{value:.decimals$}");

@@ -32,15 +32,15 @@ fn tokens(stream: u64, length: usize) -> Vec<u32> {
 }
 
 fn report(progress: &Progress) -> Control {
-    println!("{:?}", progress.timing.values);
+    let loss = progress.metrics.get("loss").unwrap_or(f64::NAN);
+    println!("loss {loss:?}, seconds {}", serde_json::Value::Object(progress.timing.values.clone()));
     Control::Continue
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |i: usize, default: usize| {
-        arguments.get(i).map_or(default, |a| a.parse().expect("a number"))
-    };
+    let number =
+        |i: usize, default: usize| arguments.get(i).map_or(default, |a| a.parse().expect("a number"));
     let (steps, devices, micro_tokens) = (number(1, 5), number(2, 1), number(3, 4096));
     let json = serde_json::from_str(SHAPE).expect("valid JSON");
     let config = ModelConfig::from_json(json, "config.json".as_ref()).expect("a valid shape");
@@ -65,17 +65,16 @@ fn main() {
     let start = Instant::now();
     if mode == "sft" {
         let data: Vec<Sequence> = (0..128).map(|i| Sequence::text(tokens(i, 96))).collect();
-        let settings =
-            SftConfig { steps: Some(steps as u64), batching, schedule, ..SftConfig::default() };
+        let settings = SftConfig { steps: Some(steps as u64), batching, schedule, ..SftConfig::default() };
         trainer::sft::train(&settings, trainee, &data, &[], &Saving::default(), &mut report)
             .expect("training runs");
         let rate = (steps * 32 * 96) as f64 / start.elapsed().as_secs_f64();
         println!("{rate:.0} tokens/s");
     } else {
         let prompts: Vec<Vec<u32>> = (0..32).map(|i| tokens(i, 48)).collect();
-        let sampling = SamplingParams { max_tokens: 64, stop_token_ids: vec![1, 2, 3], ..SamplingParams::default() };
-        let settings =
-            RlConfig { steps: steps as u64, sampling, batching, schedule, ..RlConfig::default() };
+        let sampling =
+            SamplingParams { max_tokens: 64, stop_token_ids: vec![1, 2, 3], ..SamplingParams::default() };
+        let settings = RlConfig { steps: steps as u64, sampling, batching, schedule, ..RlConfig::default() };
         let mut grade = |rollouts: &[Rollout]| -> Result<Vec<f32>, String> {
             Ok(rollouts.iter().map(|r| (r.sample.ids.len() % 2) as f32).collect())
         };

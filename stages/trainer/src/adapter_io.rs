@@ -50,8 +50,8 @@ pub fn write(folder: &Path, adapter: &Adapter, base: &str) -> Result<(), TrainEr
     };
     let path = folder.join(file);
     let info = [("format".to_owned(), "pt".to_owned())].into();
-    let bytes = safetensors::serialize(&tensors, Some(info))
-        .map_err(|e| TrainError::format(&path, e.to_string()))?;
+    let bytes =
+        safetensors::serialize(&tensors, Some(info)).map_err(|e| TrainError::format(&path, e.to_string()))?;
     write_synced(&path, &bytes)
 }
 
@@ -89,23 +89,22 @@ pub fn read(folder: &Path, config: &ModelConfig, device: &Device) -> Result<Adap
     let path = folder.join(LORA_CONFIG);
     if path.exists() {
         let text = fs::read(&path).map_err(|e| TrainError::io(&path, e))?;
-        let settings = serde_json::from_slice(&text)
-            .map_err(|e| TrainError::format(&path, format!("not JSON: {e}")))?;
+        let settings =
+            serde_json::from_slice(&text).map_err(|e| TrainError::format(&path, format!("not JSON: {e}")))?;
         let (targets, rank, scale) = lora_settings(&settings, &path)?;
         return read_lora(&folder.join(LORA_TENSORS), (targets, rank, scale), config, device)
             .map(Adapter::Lora);
     }
     Err(TrainError::format(
         folder,
-        format!("no adapter: neither {BIAS_TENSORS} nor {LORA_CONFIG}; point at the folder that a training wrote"),
+        format!(
+            "no adapter: neither {BIAS_TENSORS} nor {LORA_CONFIG}; point at the folder that a training wrote"
+        ),
     ))
 }
 
 /// Target projections, rank and scale of a PEFT configuration.
-fn lora_settings(
-    settings: &Value,
-    path: &Path,
-) -> Result<(Vec<Projection>, usize, f64), TrainError> {
+fn lora_settings(settings: &Value, path: &Path) -> Result<(Vec<Projection>, usize, f64), TrainError> {
     let wrong = |problem: String| TrainError::format(path, problem);
     if settings["peft_type"] != "LORA" {
         return Err(wrong(format!("peft_type is {}; only LORA can be read", settings["peft_type"])));
@@ -117,7 +116,15 @@ fn lora_settings(
         Value::Object(items) => !items.is_empty(),
         _ => true,
     };
-    let beyond = ["use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "bias", "modules_to_save", "layers_to_transform"];
+    let beyond = [
+        "use_dora",
+        "fan_in_fan_out",
+        "rank_pattern",
+        "alpha_pattern",
+        "bias",
+        "modules_to_save",
+        "layers_to_transform",
+    ];
     if let Some(key) = beyond.into_iter().find(|key| set(key)) {
         return Err(wrong(format!(
             "`{key}` is {}; this is not implemented, merge the adapter with PEFT and use the merged model",
@@ -134,7 +141,9 @@ fn lora_settings(
     let mut targets = Vec::new();
     for name in names {
         let target = name.as_str().and_then(Projection::parse);
-        targets.push(target.ok_or_else(|| wrong(format!("`target_modules` names {name}, which is no projection of a layer")))?);
+        targets.push(target.ok_or_else(|| {
+            wrong(format!("`target_modules` names {name}, which is no projection of a layer"))
+        })?);
     }
     // PEFT keeps a set; the order of a forward pass is ours
     targets.sort();
@@ -200,7 +209,9 @@ fn fill(path: &Path, like: &Adapter, device: &Device) -> Result<Adapter, TrainEr
             },
             Ok(view) => {
                 let got = view.shape();
-                problem = Some(format!("`{name}` has shape {got:?}, the model needs {shape:?}; use the adapter's own base model"));
+                problem = Some(format!(
+                    "`{name}` has shape {got:?}, the model needs {shape:?}; use the adapter's own base model"
+                ));
             }
             Err(_) => problem = Some(format!("`{name}` is missing; use the adapter's own base model")),
         }
@@ -210,7 +221,8 @@ fn fill(path: &Path, like: &Adapter, device: &Device) -> Result<Adapter, TrainEr
         let known: Vec<String> = like.named_parameters().into_iter().map(|(name, _)| name).collect();
         let names = tensors.names();
         let extra = names.into_iter().find(|name| !known.iter().any(|k| k == name));
-        problem = extra.map(|name| format!("`{name}` has no place in the model; use the adapter's own base model"));
+        problem =
+            extra.map(|name| format!("`{name}` has no place in the model; use the adapter's own base model"));
     }
     match problem {
         Some(problem) => Err(TrainError::format(path, problem)),
@@ -259,9 +271,8 @@ pub fn merge(model: &Model, adapter: &Adapter) -> Result<Model, TrainError> {
 
 fn merge_lora(lora: &Lora, name: &str, parameter: Parameter) -> Parameter {
     let place = layer_of(name).and_then(|layer| {
-        let projection = Projection::parse(
-            name.split_once("layers.")?.1.split_once('.')?.1.strip_suffix(".weight")?,
-        )?;
+        let projection =
+            Projection::parse(name.split_once("layers.")?.1.split_once('.')?.1.strip_suffix(".weight")?)?;
         lora.factors(layer, projection)
     });
     match (place, parameter) {

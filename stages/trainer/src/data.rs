@@ -254,10 +254,8 @@ mod tests {
     #[test]
     fn a_real_terminator_is_learnt_where_padding_has_the_same_id() {
         let end = 0; // the id that padding has
-        let sequences = [
-            Sequence::completion(&[5, 6], &[7, end]),
-            Sequence::completion(&[5, 6, 6, 6], &[8, end]),
-        ];
+        let sequences =
+            [Sequence::completion(&[5, 6], &[7, end]), Sequence::completion(&[5, 6, 6, 6], &[8, end])];
         assert_eq!(sequences[0].targets, [7, end]);
         let batch = &Batching::default().split(&sequences, &[0, 1])[0];
         assert_eq!((batch.rows, batch.width), (2, 6));

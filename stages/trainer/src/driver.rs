@@ -145,11 +145,17 @@ impl Run<'_> {
         let identity = self.full_identity();
         let dir = self.saving.dir.as_deref();
         let mut state = match dir {
-            Some(dir) => {
-                checkpoint::load(dir, trainee.masters_mut(), &identity)?.unwrap_or_default()
-            }
+            Some(dir) => checkpoint::load(dir, trainee.masters_mut(), &identity)?.unwrap_or_default(),
             None => State::default(),
         };
+        if let Some(dir) = dir.filter(|_| state.step > self.total) {
+            let (done, asked) = (state.step, self.total);
+            let problem = format!(
+                "the saved state is of update {done}, beyond the {asked} asked for; \
+                 ask for at least {done}, or use another folder to start over"
+            );
+            return Err(TrainError::format(dir, problem));
+        }
         let mut saved = state.step;
         let mut stopped = false;
         while state.step < self.total && !stopped {
@@ -160,12 +166,8 @@ impl Run<'_> {
             state.step += 1;
             state.metrics.push(line(&metrics));
             state.timing.push(line(&clock.seconds));
-            let progress = Progress {
-                step: state.step,
-                total: self.total,
-                metrics: &metrics,
-                timing: &clock.seconds,
-            };
+            let progress =
+                Progress { step: state.step, total: self.total, metrics: &metrics, timing: &clock.seconds };
             stopped = on_step(&progress) == Control::Stop;
             let due = self.saving.every > 0 && state.step % self.saving.every == 0;
             if due || stopped {

@@ -70,28 +70,14 @@ pub enum TrainError {
 
 impl TrainError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
-        Self::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        Self::Io { path: path.to_path_buf(), source }
     }
 
     pub(crate) fn format(path: &Path, problem: impl Into<String>) -> Self {
-        Self::Format {
-            path: path.to_path_buf(),
-            problem: problem.into(),
-        }
+        Self::Format { path: path.to_path_buf(), problem: problem.into() }
     }
 
-    pub(crate) fn config(
-        field: &'static str,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self::Config {
-            field,
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+    pub(crate) fn config(field: &'static str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Config { field, problem: problem.into(), remedy: remedy.into() }
     }
 }

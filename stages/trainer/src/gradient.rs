@@ -85,13 +85,9 @@ impl Input {
         let device = model.device().without_autodiff();
         let context = match &batch.segments {
             None => AttentionContext::causal(model.rope(), batch.width, &device),
-            Some((positions, segments)) => AttentionContext::segmented(
-                model.rope(),
-                positions,
-                segments,
-                batch.rows,
-                &device,
-            ),
+            Some((positions, segments)) => {
+                AttentionContext::segmented(model.rope(), positions, segments, batch.rows, &device)
+            }
         };
         Self {
             ids: ints(&batch.ids, [batch.rows, batch.width], model),
@@ -104,12 +100,7 @@ impl Input {
 fn head(current: &Current, temperature: f32, trains: bool) -> Head {
     let weight = current.model.head().clone().inner();
     let on_cpu = weight.device() == burn::tensor::Device::flex();
-    Head {
-        chunk: chunk_rows(weight.dims()[0], on_cpu),
-        weight,
-        temperature,
-        trains,
-    }
+    Head { chunk: chunk_rows(weight.dims()[0], on_cpu), weight, temperature, trains }
 }
 
 /// `hidden` `[rows, width, hidden]` at the places of the head, `[places, hidden]`.
@@ -127,9 +118,11 @@ fn spread(by_hidden: Tensor<2>, batch: &Batch, model: &Model) -> Tensor<3> {
         inverse[place as usize] = row as u32;
     }
     let zero = by_hidden.clone().narrow(0, 0, 1).zeros_like();
-    Tensor::cat(vec![by_hidden, zero], 0)
-        .select(0, ints(&inverse, [inverse.len()], model))
-        .reshape([batch.rows, batch.width, size])
+    Tensor::cat(vec![by_hidden, zero], 0).select(0, ints(&inverse, [inverse.len()], model)).reshape([
+        batch.rows,
+        batch.width,
+        size,
+    ])
 }
 
 /// Log-probability of every target of `batch` and entropy of every distribution, without gradients.
@@ -194,6 +187,18 @@ impl<F: FnMut(usize, &RowValues) -> TokenLoss> HeadPass<'_, F> {
     }
 }
 
+/// The same tensors without automatic differentiation; nothing is copied.
+fn untracked(current: &Current) -> Current {
+    let inner = |p: Parameter| match p {
+        Parameter::Vector(t) => t.inner().into(),
+        Parameter::Matrix(t) => t.inner().into(),
+    };
+    Current {
+        model: current.model.map_parameters(|_, p| inner(p)),
+        adapter: current.adapter.as_ref().map(|a| a.map_parameters(|_, p| inner(p))),
+    }
+}
+
 /// Differentiates `output` with `by_output` arriving at it.
 fn backward(output: Tensor<3>, by_output: Tensor<3>) -> Tape {
     (output * by_output).sum().backward()
@@ -223,9 +228,8 @@ fn recomputed<F: FnMut(usize, &RowValues) -> TokenLoss>(
     gradients: &mut Gradients,
 ) {
     let trainee = head.trainee;
-    let plain = trainee.current();
-    let layers: Vec<Option<usize>> =
-        trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
+    let plain = untracked(&tracked.current);
+    let layers: Vec<Option<usize>> = trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
     let mut hidden = plain.model.embed(input.ids.clone());
     let mut inputs = Vec::new();
     for layer in 0..plain.model.layers().len() {

@@ -12,6 +12,7 @@
 //! | [`driver`] | the loop around both kinds of training: resume, update, record, save, report |
 //! | [`checkpoint`] | resumable state on disk |
 //! | [`adapter_io`] | adapters on disk as PEFT has them, merging |
+//! | [`export`] | what a trained model says about how to use it |
 //! | [`sft`] | training on demonstrations |
 //! | [`rl`], [`rollout`] | training on the policy's own samples |
 //!
@@ -23,6 +24,7 @@ pub mod checkpoint;
 pub mod data;
 pub mod driver;
 mod error;
+pub mod export;
 pub mod gradient;
 pub mod loss;
 pub mod objective;

@@ -115,9 +115,7 @@ impl Head {
             let chunk = self.chunk(rows.clone(), &targets[start..start + len]);
             let (log_prob, entropy) = chunk.read();
             let loss = objective(start, &RowValues { log_prob, entropy });
-            let by_logits = chunk
-                .gradient(&loss, scale / f64::from(self.temperature))
-                .cast(hidden.dtype());
+            let by_logits = chunk.gradient(&loss, scale / f64::from(self.temperature)).cast(hidden.dtype());
             if self.trains {
                 let part = by_logits.clone().transpose().matmul(rows).cast(DType::F32);
                 by_weight = Some(match by_weight {
@@ -127,10 +125,7 @@ impl Head {
             }
             by_hidden.push(by_logits.matmul(self.weight.clone()));
         }
-        HeadGradients {
-            by_hidden: Tensor::cat(by_hidden, 0),
-            by_weight,
-        }
+        HeadGradients { by_hidden: Tensor::cat(by_hidden, 0), by_weight }
     }
 }
 
@@ -154,8 +149,7 @@ impl Chunk {
         let by_log_prob = (!loss.by_log_prob.is_empty()).then(|| column(&loss.by_log_prob));
         let mut weight = by_log_prob.clone();
         if !loss.by_entropy.is_empty() {
-            let by_entropy = column(&loss.by_entropy)
-                * (self.logits - (self.lse - self.entropy));
+            let by_entropy = column(&loss.by_entropy) * (self.logits - (self.lse - self.entropy));
             weight = Some(match weight {
                 Some(weight) => by_entropy + weight,
                 None => by_entropy,
@@ -174,11 +168,7 @@ impl Chunk {
 
 /// A tensor's values as f32 on the host.
 pub(crate) fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor
-        .into_data()
-        .convert::<f32>()
-        .try_into_vec()
-        .expect("the data was just converted to f32")
+    tensor.into_data().convert::<f32>().try_into_vec().expect("the data was just converted to f32")
 }
 
 #[cfg(test)]
@@ -258,8 +248,7 @@ mod tests {
                 assert!((h - 11.931_214).abs() < 2e-3, "{h}");
                 assert!((lp + 11.931_214).abs() < 2e-3, "{lp}");
             }
-            let gradients =
-                head.gradients(&hidden, &[5, 151_935], 1.0, |_, v| entropy::evaluate(&v.entropy));
+            let gradients = head.gradients(&hidden, &[5, 151_935], 1.0, |_, v| entropy::evaluate(&v.entropy));
             assert!(floats(gradients.by_hidden).iter().all(|g| g.is_finite()));
         }
     }

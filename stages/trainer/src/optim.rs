@@ -4,7 +4,7 @@
 //! weights in theirs (in bf16 `1 - 1e-3 == 1`), and its clipping is per tensor. Masters, gradients
 //! and moments here are flat f32 vectors, whatever the model computes in.
 
-use burn::tensor::{Device, DType, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -96,23 +96,13 @@ impl AdamW {
 
     /// What gradients of this norm are multiplied with (`torch.nn.utils.clip_grad_norm_`).
     pub fn clip_factor(&self, norm: f64) -> f64 {
-        if self.max_grad_norm == 0.0 {
-            1.0
-        } else {
-            (self.max_grad_norm / (norm + 1e-6)).min(1.0)
-        }
+        if self.max_grad_norm == 0.0 { 1.0 } else { (self.max_grad_norm / (norm + 1e-6)).min(1.0) }
     }
 
     /// Update number `step` (counted from 1) of `masters` by `gradients` (flat f32, same order) at
     /// learning rate `lr`. Returns the norm of all gradients together, before clipping. When it is
     /// not finite, nothing is updated.
-    pub fn step(
-        &self,
-        masters: &mut [Master],
-        gradients: Vec<Tensor<1>>,
-        step: u64,
-        lr: f64,
-    ) -> f64 {
+    pub fn step(&self, masters: &mut [Master], gradients: Vec<Tensor<1>>, step: u64, lr: f64) -> f64 {
         let norm = global_norm(&gradients);
         if !norm.is_finite() {
             return norm;

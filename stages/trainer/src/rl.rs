@@ -208,12 +208,8 @@ pub fn train(
     if prompts.is_empty() {
         return Err(TrainError::Data { index: 0, problem: "there is no prompt to train on".into() });
     }
-    let run = Run {
-        total: config.steps,
-        schedule: config.schedule,
-        saving,
-        identity: config.identity(prompts),
-    };
+    let run =
+        Run { total: config.steps, schedule: config.schedule, saving, identity: config.identity(prompts) };
     let mut job = Job { config, prompts, tokenizer, grade };
     run.go(trainee, on_step, |trainee, _, step, clock| job.update(trainee, step, clock))
 }
@@ -227,16 +223,10 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Rollout → reward → advantage → update.
-    fn update(
-        &mut self,
-        trainee: &mut Trainee,
-        step: u64,
-        clock: &mut Clock,
-    ) -> Result<Metrics, TrainError> {
+    fn update(&mut self, trainee: &mut Trainee, step: u64, clock: &mut Clock) -> Result<Metrics, TrainError> {
         let config = self.config;
         let first = step * config.prompts as u64;
-        let order =
-            Order { len: self.prompts.len(), seed: config.seed, shuffle: config.shuffle };
+        let order = Order { len: self.prompts.len(), seed: config.seed, shuffle: config.shuffle };
         let members = order.at(first..first + config.prompts as u64);
         let sampler = Sampler {
             run: config.seed,
@@ -265,23 +255,12 @@ impl Job<'_> {
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });
         }
-        apply(
-            trainee,
-            gradients,
-            &config.optimizer,
-            (&config.schedule, step, config.steps),
-            &mut metrics,
-        )?;
+        apply(trainee, gradients, &config.optimizer, (&config.schedule, step, config.steps), &mut metrics)?;
         clock.lap("update");
         Ok(metrics)
     }
 
-    fn rewards(
-        &mut self,
-        rollouts: &[Rollout],
-        step: u64,
-        first: u64,
-    ) -> Result<Vec<f32>, TrainError> {
+    fn rewards(&mut self, rollouts: &[Rollout], step: u64, first: u64) -> Result<Vec<f32>, TrainError> {
         let config = self.config;
         match config.reward {
             Reward::Constant(reward) => Ok(vec![reward; rollouts.len()]),
@@ -320,9 +299,8 @@ impl Job<'_> {
     ) -> Vec<Tensor<1>> {
         let config = self.config;
         let (sequences, temperature) = self.sequences(rollouts);
-        let per_token = |of: &dyn Fn(usize) -> Vec<f32>| -> Vec<Vec<f32>> {
-            (0..rollouts.len()).map(of).collect()
-        };
+        let per_token =
+            |of: &dyn Fn(usize) -> Vec<f32>| -> Vec<Vec<f32>> { (0..rollouts.len()).map(of).collect() };
         let advantage = per_token(&|i| vec![advantages[i]; sequences[i].targets.len()]);
         let comparable = config.objective == Objective::Rloo && draws_from_everything(&config.sampling);
         let sampled = per_token(&|i| rollouts[i].sample.logprobs.clone());
@@ -392,10 +370,7 @@ fn evaluate_rows(objective: Objective, rows: &RowValues, advantage: &[f32]) -> T
 /// Whether samples are drawn from the softmax at the sampling temperature and nothing less, so that the
 /// sampler's log-probabilities are comparable with the trainer's.
 fn draws_from_everything(params: &SamplingParams) -> bool {
-    params.top_k == 0
-        && params.top_p >= 1.0
-        && params.min_p == 0.0
-        && params.repetition_penalty == 1.0
+    params.top_k == 0 && params.top_p >= 1.0 && params.min_p == 0.0 && params.repetition_penalty == 1.0
 }
 
 /// Advantages of rewards that come group by group.

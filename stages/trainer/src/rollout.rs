@@ -71,18 +71,14 @@ impl Sampler<'_> {
             })
             .collect();
         let options = EngineOptions { max_batch: self.max_batch, ..EngineOptions::default() };
-        let mut engine =
-            Engine::new(&current.model, current.adapter.as_ref(), self.tokenizer, options);
+        let mut engine = Engine::new(&current.model, current.adapter.as_ref(), self.tokenizer, options);
         let generation = engine.generate(&requests, |_| ControlFlow::Continue(()))?;
         Ok(generation
             .samples
             .into_iter()
             .zip(members)
             .flat_map(|(samples, &prompt)| {
-                samples
-                    .into_iter()
-                    .enumerate()
-                    .map(move |(index, sample)| Rollout { prompt, index, sample })
+                samples.into_iter().enumerate().map(move |(index, sample)| Rollout { prompt, index, sample })
             })
             .collect())
     }
@@ -94,10 +90,8 @@ pub fn repetition(tokens: &[u32]) -> f64 {
     let n = tokens.len();
     let mut suffixes: Vec<&[u32]> = (0..n).map(|i| &tokens[i..]).collect();
     suffixes.sort_unstable();
-    let shared: usize = suffixes
-        .windows(2)
-        .map(|pair| pair[0].iter().zip(pair[1]).take_while(|(a, b)| a == b).count())
-        .sum();
+    let shared: usize =
+        suffixes.windows(2).map(|pair| pair[0].iter().zip(pair[1]).take_while(|(a, b)| a == b).count()).sum();
     2.0 * shared as f64 / (n as f64 * (n as f64 + 1.0)).max(1.0)
 }
 

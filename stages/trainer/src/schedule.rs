@@ -38,12 +38,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self {
-            lr: 1e-4,
-            warmup_steps: 0,
-            shape: Shape::Constant,
-            floor: 0.0,
-        }
+        Self { lr: 1e-4, warmup_steps: 0, shape: Shape::Constant, floor: 0.0 }
     }
 }
 

@@ -181,9 +181,7 @@ pub fn train(
         total: run.total,
         order: Order { len: train.len(), seed: config.seed, shuffle: config.shuffle },
     };
-    run.go(trainee, on_step, |trainee, state, step, clock| {
-        job.update(trainee, state, step, clock)
-    })
+    run.go(trainee, on_step, |trainee, state, step, clock| job.update(trainee, state, step, clock))
 }
 
 struct Job<'a> {
@@ -237,13 +235,7 @@ impl Job<'_> {
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });
         }
-        apply(
-            trainee,
-            gradients,
-            &config.optimizer,
-            (&config.schedule, step, self.total),
-            &mut metrics,
-        )?;
+        apply(trainee, gradients, &config.optimizer, (&config.schedule, step, self.total), &mut metrics)?;
         clock.lap("update");
 
         let last = step + 1 == self.total;
@@ -270,12 +262,7 @@ impl Job<'_> {
     /// The reference's log-probabilities for the examples of this update, by example. They are
     /// computed where a reference begins, with the policy as it is there, and kept in `state`: no
     /// second model is held, and a resumed run finds them.
-    fn reference(
-        &self,
-        trainee: &Trainee,
-        state: &mut State,
-        step: u64,
-    ) -> HashMap<usize, Vec<f32>> {
+    fn reference(&self, trainee: &Trainee, state: &mut State, step: u64) -> HashMap<usize, Vec<f32>> {
         const NAME: &str = "reference";
         if matches!(self.config.objective, Objective::Sft) {
             return HashMap::new();

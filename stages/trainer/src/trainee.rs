@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use lm::adapter::Adapter;
 use lm::model::{Model, Parameter};
 
@@ -69,10 +69,7 @@ fn track(parameter: Parameter) -> Parameter {
 }
 
 fn masters(named: Vec<(String, Parameter)>) -> Vec<Master> {
-    named
-        .into_iter()
-        .map(|(name, p)| Master::new(name, p.dims(), flatten(&p)))
-        .collect()
+    named.into_iter().map(|(name, p)| Master::new(name, p.dims(), flatten(&p))).collect()
 }
 
 impl Trainee {

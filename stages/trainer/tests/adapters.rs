@@ -112,6 +112,44 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
+fn what_is_written_after_reading_pefts_files_says_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let shape = base(DType::F32).config().clone();
+    let adapter = read(&data().join("adapter"), &shape, &Device::flex()).unwrap();
+    write(dir.path(), &adapter, "base").unwrap();
+    let tensors = |folder: &Path| {
+        let bytes = fs::read(folder.join("adapter_model.safetensors")).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let mut all: Vec<_> = file
+            .iter()
+            .map(|(name, view)| (name.to_owned(), view.shape().to_vec(), view.data().to_vec()))
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(tensors(dir.path()), tensors(&data().join("adapter")));
+    let settings = |folder: &Path| -> Value {
+        serde_json::from_slice(&fs::read(folder.join("adapter_config.json")).unwrap()).unwrap()
+    };
+    let (ours, pefts) = (settings(dir.path()), settings(&data().join("adapter")));
+    for (key, value) in ours.as_object().unwrap() {
+        match key.as_str() {
+            "base_model_name_or_path" => assert_eq!(value, "base"),
+            "target_modules" => {
+                let names = |v: &Value| {
+                    let mut names: Vec<String> = serde_json::from_value(v.clone()).unwrap();
+                    names.sort();
+                    names
+                };
+                assert_eq!(names(value), names(&pefts[key]));
+            }
+            "lora_alpha" => assert_eq!(value.as_f64(), pefts[key].as_f64()),
+            _ => assert_eq!(value, &pefts[key], "{key}"),
+        }
+    }
+}
+
+#[test]
 fn a_bias_merges_where_there_is_a_place_for_it() {
     let shape = config(true);
     let plain = model(&shape, 1);
@@ -121,10 +159,8 @@ fn a_bias_merges_where_there_is_a_place_for_it() {
     }
     // Qwen2 has a bias on q_proj and none on down_proj
     let query = Adapter::Bias(bias);
-    let difference = largest_difference(
-        &logits(&merge(&plain, &query).unwrap(), None),
-        &logits(&plain, Some(&query)),
-    );
+    let difference =
+        largest_difference(&logits(&merge(&plain, &query).unwrap(), None), &logits(&plain, Some(&query)));
     assert!(difference < 1e-5, "{difference}");
     let down = Adapter::Bias(BiasAdapter::zeros(&shape, Projection::Down, &Device::flex()));
     let error = merge(&plain, &down).unwrap_err().to_string();

@@ -14,14 +14,8 @@ const PASS: Pass = Pass { temperature: 1.0, recompute: false };
 
 fn lora(trainee_model: &lm::model::Model) -> Adapter {
     let device = trainee_model.device();
-    let mut adapter = Lora::new(
-        trainee_model.config(),
-        &[Projection::Query, Projection::Down],
-        2,
-        4.0,
-        5,
-        &device,
-    );
+    let mut adapter =
+        Lora::new(trainee_model.config(), &[Projection::Query, Projection::Down], 2, 4.0, 5, &device);
     // B away from zero, so that A has a gradient too
     for layer in &mut adapter.layers {
         for factors in layer {
@@ -63,11 +57,8 @@ fn gradient(trainee: &Trainee, data: &[Sequence], batching: Batching, pass: Pass
 fn distance(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     let largest = a.iter().flatten().fold(0.0f32, |m, v| m.max(v.abs()));
     assert!(largest > 0.0);
-    let difference = a
-        .iter()
-        .flatten()
-        .zip(b.iter().flatten())
-        .fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
+    let difference =
+        a.iter().flatten().zip(b.iter().flatten()).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
     difference / largest
 }
 
@@ -147,11 +138,7 @@ fn gradients_are_the_slopes_of_the_loss() {
             // along its gradient the loss rises at the gradient's norm
             let loss = |distance: f64| {
                 let moved = common::moved(&trainee, index, g, distance / norm);
-                -evaluate(&moved.current(), batch, 1.0)
-                    .log_prob
-                    .iter()
-                    .map(|&lp| f64::from(lp))
-                    .sum::<f64>()
+                -evaluate(&moved.current(), batch, 1.0).log_prob.iter().map(|&lp| f64::from(lp)).sum::<f64>()
                     / tokens
             };
             let step = 1e-2;

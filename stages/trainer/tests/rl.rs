@@ -90,7 +90,8 @@ fn rewarded_behaviour_grows_under_every_adapter() {
 
 #[test]
 fn sampler_and_trainer_agree_on_log_probabilities() {
-    let config = RlConfig { sampling: SamplingParams { temperature: 0.7, ..settings().sampling }, ..settings() };
+    let config =
+        RlConfig { sampling: SamplingParams { temperature: 0.7, ..settings().sampling }, ..settings() };
     let differences = values(&run(&config, lora(), &Saving::default(), 0).unwrap(), "logprob_difference");
     assert!(differences.iter().all(|&d| d < 1e-5), "{differences:?}");
 }

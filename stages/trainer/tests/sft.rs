@@ -99,6 +99,9 @@ fn more_steps_continue_where_the_schedule_allows_it() {
     // at the end of the short run the held-out loss was measured, as in the long run's step 4
     assert_eq!(bits(&long.trainee), bits(&run(&settings(), &Saving::default(), 0).unwrap().trainee));
 
+    let error = run(&short, &saving, 0).unwrap_err().to_string();
+    assert!(error.contains("update 6, beyond the 4"), "{error}");
+
     let falling = |steps| {
         let schedule = Schedule { shape: Shape::Cosine, ..settings().schedule };
         SftConfig { steps: Some(steps), schedule, ..settings() }

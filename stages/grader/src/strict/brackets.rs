@@ -11,7 +11,10 @@ impl Parser<'_> {
         self.i += 1;
         let (bars, angles, builder) = (self.bars, self.angles, self.builder);
         (self.bars, self.angles, self.builder) = (0, 0, false);
+        let outer = std::mem::replace(&mut self.square, open == Delim::Square);
+        let row = outer && open == Delim::Square;
         let (sep, mut items) = self.list()?;
+        self.square = outer;
         (self.bars, self.angles, self.builder) = (bars, angles, builder);
         let close = match self.peek() {
             Some(Kind::Char(')')) => Delim::Paren,
@@ -19,7 +22,7 @@ impl Parser<'_> {
             _ => return self.fail("unclosed bracket"),
         };
         self.i += 1;
-        if items.len() == 1 && open == close {
+        if items.len() == 1 && open == close && !row {
             return Ok(items.remove(0));
         }
         if items.is_empty() {

@@ -72,6 +72,9 @@ impl Judge {
                     None => self.by(Reason::Unit, false),
                 };
             }
+            (WithUnit(_, u), Degree(_)) | (Degree(_), WithUnit(_, u)) if !text::is_degree(&u.text) => {
+                return self.by(Reason::Unit, false);
+            }
             (WithUnit(x, u), o) | (o, WithUnit(x, u)) => return self.unit(x, u, o),
             (Based(d, p), Based(e, q)) => {
                 let equal = p == q && d.trim_start_matches('0') == e.trim_start_matches('0');
@@ -161,7 +164,8 @@ impl Judge {
             return self.by(Reason::Kind, false);
         }
         let equal = self.same(value, other);
-        self.by(if equal { self.reason } else { Reason::Unit }, equal)
+        let reason = if equal && self.reason != Reason::Kind { self.reason } else { Reason::Unit };
+        self.by(reason, equal)
     }
 }
 

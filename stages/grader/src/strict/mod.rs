@@ -43,10 +43,11 @@ pub struct StrictVerdict {
 /// Whether `pred` and `gold` are the same answer.
 pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
     let v = |equal, reason| StrictVerdict { equal, reason };
+    let (pred, gold) = (pred.trim(), gold.trim());
     if pred == gold {
         return v(true, Reason::Exact);
     }
-    if pred.trim().is_empty() || gold.trim().is_empty() {
+    if pred.is_empty() || gold.is_empty() {
         return v(false, Reason::None);
     }
     if pred.len() > MAX_BYTES || gold.len() > MAX_BYTES {

@@ -33,6 +33,8 @@ pub(crate) struct Parser<'a> {
     pub angles: usize,
     /// Symbols read in the present side of a relation.
     pub symbols: usize,
+    /// Inside `[…]`: a single item in square brackets of its own is a row.
+    pub square: bool,
     /// `:` and `|` end the first part of a set builder.
     pub builder: bool,
 }
@@ -41,7 +43,8 @@ pub(crate) type Res<T> = Result<T, ParseError>;
 
 /// Parses a whole answer.
 pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
-    let mut p = Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, builder: false };
+    let mut p =
+        Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, square: false, builder: false };
     p.skip_lead();
     p.drop_tail();
     // A number in words: its `and` is no separator.
@@ -322,10 +325,23 @@ impl Parser<'_> {
                     let l = mul(std::mem::take(&mut factors));
                     factors.push(Expr::Opaque(h, vec![l, r]));
                 }
+                // `7 5` is no product, `2 2^{1/2}` is.
+                Some(Kind::Num) if self.number_gap() => {
+                    let r = self.power()?;
+                    let l = mul(std::mem::take(&mut factors));
+                    factors.push(Expr::Opaque(super::ast::hash_name(b"gap"), vec![l, r]));
+                    chain += 1;
+                }
                 Some(_) if self.starts_factor() => factors.push(self.power()?),
                 _ => return Ok(mul(factors)),
             }
         }
+    }
+
+    /// Whether a number here only follows another number.
+    fn number_gap(&self) -> bool {
+        let after = self.at(1);
+        self.toks[self.i - 1].kind == Kind::Num && !matches!(after, Some(Kind::Char('^' | '!')))
     }
 
     fn signed_power(&mut self) -> Res<Expr> {

@@ -134,7 +134,10 @@ impl Parser<'_> {
         let end = self.group_end()?;
         while self.i < end {
             if !matches!(self.toks[self.i].kind, Kind::Char('{' | '}' | '(' | ')')) {
-                h = mix(h ^ hash_name(self.text(self.i).as_bytes()));
+                h = mix(h ^ match self.toks[self.i].kind {
+                    Kind::Cmd(c) => hash_name(format!("{c:?}").as_bytes()),
+                    _ => hash_name(self.text(self.i).as_bytes()),
+                });
             }
             self.i += 1;
         }

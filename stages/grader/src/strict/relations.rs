@@ -3,6 +3,7 @@
 
 use super::arith::{Arith, Fast, Precise};
 use super::ast::{Expr, Rel};
+use super::exact::small_rational;
 use super::field::Fp2;
 use super::fingerprint::Eval;
 use super::identity::{Outcome, same_value};
@@ -175,8 +176,10 @@ fn proportional(j: &mut Judge, a: &Expr, b: &Expr, positive: bool) -> bool {
         equal &= !zeros && f.mul(a1, b2) == f.mul(a2, b1);
     }
     if constant {
-        // Two statements without variables.
-        return false;
+        // Two statements without variables: the same terms up to a small factor, unless they are
+        // plain numbers.
+        let plain = small_rational(a).is_some() || small_rational(b).is_some();
+        return !positive && !plain && small_factor(a, b);
     }
     if !opaque && !equal {
         return false;
@@ -185,6 +188,22 @@ fn proportional(j: &mut Judge, a: &Expr, b: &Expr, positive: bool) -> bool {
         return true;
     }
     ratio_constant(j, a, b, positive, equal)
+}
+
+/// Whether `a = (n/d)·b` for small whole numbers n and d, by the laws of fields alone.
+fn small_factor(a: &Expr, b: &Expr) -> bool {
+    let values = [0, 1].map(|prime| {
+        let mut e = Eval::new(prime, 0);
+        (e.value(a), e.value(b), e.field())
+    });
+    (1..=60i128).any(|d| {
+        (-60..=60i128).filter(|n| *n != 0).any(|n| {
+            values.iter().all(|(x, y, f)| {
+                let zero = Fp2 { re: 0, im: 0 };
+                *y != zero && f.mul(*x, f.int128(d)) == f.mul(*y, f.int128(n))
+            })
+        })
+    })
 }
 
 /// The same numerically: the ratio at several points.

@@ -142,10 +142,9 @@ fn read(j: &mut Judge, e: &Expr) -> Option<RealSet> {
         Expr::List(sep, v) => {
             let mut sets = Vec::new();
             for e in v {
-                if !is_inequality(e)
-                    && *sep == Sep::Comma
-                    && !matches!(e, Expr::Relation(_, r) if r[0] == Rel::In)
-                {
+                // Intervals joined by commas or `and` are a list, by `or` a union.
+                let relation = is_inequality(e) || matches!(e, Expr::Relation(_, r) if r[0] == Rel::In);
+                if !relation && *sep != Sep::Or {
                     return None;
                 }
                 sets.push(read(j, e)?);

@@ -51,6 +51,11 @@ pub(crate) fn same_unit(a: &str, b: &str) -> bool {
         || b.starts_with(&format!("{a} "))
 }
 
+/// Whether a unit is one of degrees.
+pub(crate) fn is_degree(unit: &str) -> bool {
+    matches!(unit, "degree" | "celsius" | "fahrenheit" | "degree celsius" | "degree fahrenheit")
+}
+
 /// The factor from one unit to another of the same quantity.
 pub(crate) fn conversion(from: &str, to: &str) -> Option<(u64, u64)> {
     // (unit, quantity, numerator, denominator in the quantity's base unit)
@@ -153,6 +158,11 @@ pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
         let tail = tail.trim_start_matches('}').trim();
         if tail.is_empty() {
             return Some((c, true));
+        }
+        // `(A) and (B)` names two choices.
+        let word = tail.trim_start_matches("\\text{").trim_start();
+        if tail.starts_with([',', ';', '&', '/', '(']) || word.starts_with("and") || word.starts_with("or ") {
+            return None;
         }
         return c.is_ascii_uppercase().then_some((c, false));
     }

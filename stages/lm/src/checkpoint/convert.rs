@@ -1,6 +1,7 @@
 //! Whole tensors into another number format, in parallel and row by row.
 
 use half::slice::HalfFloatSliceExt;
+use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -23,9 +24,11 @@ pub(super) struct Stored<'a> {
 }
 
 /// A number format that weights are loaded into.
-pub(super) trait Float: Copy + Default + Send + Sync {
+pub(super) trait Float: Copy + Send + Sync {
     /// The stored format that needs no conversion.
     const FORMAT: Format;
+    /// New memory, not touched yet: its pages come in where the tasks write them.
+    fn zeros(count: usize) -> Vec<Self>;
     /// The value of little-endian bytes in that format.
     fn copy(bytes: &[u8], out: &mut [Self]);
     /// Rounds to nearest even.
@@ -34,6 +37,9 @@ pub(super) trait Float: Copy + Default + Send + Sync {
 
 impl Float for f32 {
     const FORMAT: Format = Format::F32;
+    fn zeros(count: usize) -> Vec<Self> {
+        vec![0.0; count]
+    }
     fn copy(bytes: &[u8], out: &mut [Self]) {
         Format::F32.decode(bytes, out);
     }
@@ -44,6 +50,9 @@ impl Float for f32 {
 
 impl Float for f16 {
     const FORMAT: Format = Format::F16;
+    fn zeros(count: usize) -> Vec<Self> {
+        vec![0u16; count].reinterpret_into()
+    }
     fn copy(bytes: &[u8], out: &mut [Self]) {
         for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
             *out = f16::from_le_bytes(*b);
@@ -56,6 +65,9 @@ impl Float for f16 {
 
 impl Float for bf16 {
     const FORMAT: Format = Format::BF16;
+    fn zeros(count: usize) -> Vec<Self> {
+        vec![0u16; count].reinterpret_into()
+    }
     fn copy(bytes: &[u8], out: &mut [Self]) {
         for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
             *out = bf16::from_le_bytes(*b);
@@ -71,7 +83,8 @@ impl Float for bf16 {
 /// The values of a tensor in another number format, rows in Hugging Face's order.
 pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
     let (values, size) = tensor.format.block();
-    let mut out = vec![T::default(); tensor.bytes.len() / size * values];
+    let mut out = T::zeros(tensor.bytes.len() / size * values);
+    huge_pages(&mut out);
     match tensor.interleaved {
         None => {
             let step = TASK / values;
@@ -107,6 +120,22 @@ pub(super) fn to_bytes(tensor: Stored<'_>, dtype: FloatType) -> Vec<u8> {
         FloatType::F16 => bytes::<f16, 2>(tensor, f16::to_le_bytes),
         FloatType::BF16 => bytes::<bf16, 2>(tensor, bf16::to_le_bytes),
     }
+}
+
+/// Asks the system for huge pages under a large buffer that was not touched yet: filling new
+/// memory is bound by its page faults otherwise.
+fn huge_pages<T>(buffer: &mut [T]) {
+    #[cfg(target_os = "linux")]
+    if size_of_val(buffer) >= 4 << 20 {
+        const PAGE: usize = 4096;
+        let start = buffer.as_mut_ptr().cast::<u8>();
+        let skip = start.align_offset(PAGE);
+        // SAFETY: the range lies inside the buffer, and the advice changes no content. Where it
+        // is refused, everything works as before.
+        unsafe { libc::madvise(start.add(skip).cast(), size_of_val(buffer) - skip, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = buffer;
 }
 
 /// Row of the GGUF file that holds row `row` of the Hugging Face matrix.

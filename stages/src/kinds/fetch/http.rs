@@ -120,7 +120,7 @@ fn attempt(ctx: &StageCtx, request: &Request, part: &Path, total: &Total) -> Res
     let validator = fs::read_to_string(&validator_path).ok();
     let mut have = size_of(part);
     let resumable = have > 0 && (request.immutable || validator.is_some());
-    let range = resumable.then(|| (have, validator));
+    let range = resumable.then_some((have, validator));
     let response = call(request, range.as_ref().map(|(from, v)| (*from, v.as_deref())))?;
     let headers = response.headers().clone();
     let length = number(&headers, "content-length");
@@ -282,7 +282,7 @@ pub fn move_file(from: &Path, to: &Path) -> Result<(), StageError> {
 
 /// True when a URL holds a user name or password.
 pub fn has_credentials(url: &str) -> bool {
-    url.splitn(4, '/').nth(2).is_some_and(|host| host.contains('@'))
+    url.split('/').nth(2).is_some_and(|host| host.contains('@'))
 }
 
 /// A URL fit for messages: without credentials, and without a query, which may hold a signature.

@@ -132,9 +132,8 @@ impl Stage for Synth {
             );
         }
         let usable = |w: &f64| w.is_finite() && *w >= 0.0;
-        if !self.weights.is_empty()
-            && !(self.weights.iter().all(usable) && self.weights.iter().sum::<f64>() > 0.0)
-        {
+        let all_usable = self.weights.iter().all(usable) && self.weights.iter().sum::<f64>() > 0.0;
+        if !self.weights.is_empty() && !all_usable {
             add("weights", "not usable as shares".into(), "use numbers from 0 up, not all 0");
         }
         if self.largest < 5 {

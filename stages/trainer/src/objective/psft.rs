@@ -43,8 +43,7 @@ pub fn evaluate(log_prob: &[f32], reference: &[f32], options: Psft) -> TokenLoss
         // Schulman's k3 with demonstrated tokens: r - 1 - ln r ≥ 0
         kl += ratio - 1.0 - log_ratio;
     }
-    result.diagnostics =
-        vec![("clip_fraction", clipped), ("ratio", ratio_sum), ("approx_kl", kl)];
+    result.diagnostics = vec![("clip_fraction", clipped), ("ratio", ratio_sum), ("approx_kl", kl)];
     result
 }
 
@@ -57,11 +56,7 @@ mod tests {
     fn loss_and_gradient_are_those_of_torch() {
         let witness = load();
         let case = &witness["psft"];
-        let got = evaluate(
-            &floats(&witness["log_prob"]),
-            &floats(&witness["reference"]),
-            Psft::default(),
-        );
+        let got = evaluate(&floats(&witness["log_prob"]), &floats(&witness["reference"]), Psft::default());
         assert!((got.loss - case["loss"].as_f64().unwrap()).abs() < 1e-5);
         close(&got.by_log_prob, &floats(&case["by_log_prob"]), 1e-5);
     }

@@ -13,10 +13,7 @@ pub fn advantages(rewards: &[f32]) -> Vec<f32> {
         return vec![0.0; rewards.len()];
     }
     let sum: f64 = rewards.iter().map(|&r| f64::from(r)).sum();
-    rewards
-        .iter()
-        .map(|&r| (f64::from(r) - (sum - f64::from(r)) / others as f64) as f32)
-        .collect()
+    rewards.iter().map(|&r| (f64::from(r) - (sum - f64::from(r)) / others as f64) as f32).collect()
 }
 
 /// Whether all rewards of a group are equal, so that the group teaches nothing.

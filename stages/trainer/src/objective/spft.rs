@@ -90,8 +90,7 @@ mod tests {
         ] {
             let case = &witness["spft"][name];
             let options = Spft { lambda: 0.7, distance, stop_gradient };
-            let got =
-                evaluate(&floats(&witness["log_prob"]), &floats(&witness["reference"]), options);
+            let got = evaluate(&floats(&witness["log_prob"]), &floats(&witness["reference"]), options);
             assert!((got.loss - case["loss"].as_f64().unwrap()).abs() < 1e-5, "{name}");
             close(&got.by_log_prob, &floats(&case["by_log_prob"]), 1e-5);
         }
