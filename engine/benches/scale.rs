@@ -8,7 +8,7 @@
 //! Every stage reads two of the layer before. Times are wall-clock of the whole process, the best
 //! of five for cached runs, with the processor time it took; memory is the peak resident size of a cached run.
 
-#[expect(dead_code, reason = "the bench needs two of the toy kinds")]
+#[allow(dead_code, reason = "the bench needs two of the toy kinds")]
 #[path = "../tests/toy/kinds.rs"]
 mod kinds;
 

@@ -1,12 +1,13 @@
 //! Progress bars on a terminal: one for the run, one per running stage, lines above them.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Reader;
 use super::lines::describe;
+use super::pace::{Pace, metric};
 use super::text::Paint;
 use crate::event::{Event, Line};
 
@@ -17,8 +18,39 @@ const METRICS: usize = 4;
 pub struct Bars {
     multi: MultiProgress,
     whole: Option<ProgressBar>,
-    stages: HashMap<String, ProgressBar>,
+    stages: HashMap<String, StageBar>,
     paint: Paint,
+}
+
+struct StageBar {
+    bar: ProgressBar,
+    /// From the first report of progress on.
+    pace: Option<(Pace, Instant)>,
+    progress: String,
+    metrics: String,
+}
+
+impl StageBar {
+    fn progress(&mut self, done: u64, total: u64, unit: &str) {
+        let (pace, since) = *self.pace.get_or_insert_with(|| {
+            self.bar.set_style(style("{spinner} {prefix}  {bar:24}  {wide_msg}"));
+            (Pace::new(done), Instant::now())
+        });
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.progress = pace.describe(done, total, unit, since.elapsed());
+        self.show();
+    }
+
+    fn metrics<'a>(&mut self, step: u64, values: impl Iterator<Item = (&'a String, &'a f64)>) {
+        let values = values.take(METRICS).map(|(name, value)| format!("{name} {}", metric(*value)));
+        self.metrics = format!("step {step}: {}", values.collect::<Vec<_>>().join(" "));
+        self.show();
+    }
+
+    fn show(&self) {
+        self.bar.set_message(format!("{}  {}", self.progress, self.metrics));
+    }
 }
 
 impl Bars {
@@ -34,7 +66,7 @@ impl Bars {
     }
 
     fn remove(&mut self, stage: &str) {
-        if let Some(bar) = self.stages.remove(stage) {
+        if let Some(StageBar { bar, .. }) = self.stages.remove(stage) {
             bar.finish_and_clear();
             self.multi.remove(&bar);
         }
@@ -42,39 +74,15 @@ impl Bars {
 
     fn add(&mut self, stage: &str) {
         self.remove(stage);
-        let bar = ProgressBar::new_spinner().with_style(style("{spinner} {prefix}  {elapsed}  {msg}"));
+        let bar = ProgressBar::new_spinner().with_style(style("{spinner} {prefix}  {elapsed}  {wide_msg}"));
         let bar = match &self.whole {
             Some(whole) => self.multi.insert_before(whole, bar),
             None => self.multi.add(bar),
         };
         bar.set_prefix(stage.to_owned());
         bar.enable_steady_tick(Duration::from_millis(200));
-        self.stages.insert(stage.to_owned(), bar);
-    }
-
-    fn progress(&self, stage: &str, done: u64, total: u64, unit: &str) {
-        let Some(bar) = self.stages.get(stage) else { return };
-        if bar.length() != Some(total) {
-            bar.set_length(total);
-            let (amount, rate) = match unit {
-                "bytes" => ("{binary_bytes}/{binary_total_bytes}".to_owned(), "{binary_bytes_per_sec}"),
-                unit => (format!("{{pos}}/{{len}} {}", unit.replace(['{', '}'], "")), "{per_sec}"),
-            };
-            bar.set_style(style(&format!(
-                "{{spinner}} {{prefix}}  {{bar:24}} {amount}  {rate}  {{eta}} left  {{msg}}"
-            )));
-            // What an earlier attempt had done says nothing about this one's speed.
-            bar.set_position(done);
-            bar.reset_eta();
-        }
-        bar.set_position(done);
-    }
-
-    fn metrics(&self, stage: &str, step: u64, values: &BTreeMap<String, f64>) {
-        let Some(bar) = self.stages.get(stage) else { return };
-        let values: Vec<String> =
-            values.iter().take(METRICS).map(|(name, value)| format!("{name} {value:.4}")).collect();
-        bar.set_message(format!("step {step}: {}", values.join(" ")));
+        let (progress, metrics) = (String::new(), String::new());
+        self.stages.insert(stage.to_owned(), StageBar { bar, pace: None, progress, metrics });
     }
 }
 
@@ -100,8 +108,16 @@ impl Reader for Bars {
             }
             Event::Cached { stages } => self.advance(stages.len()),
             Event::Started { stage, .. } => self.add(stage),
-            Event::Progress { stage, done, total, unit } => self.progress(stage, *done, *total, unit),
-            Event::Metrics { stage, step, values } => self.metrics(stage, *step, values),
+            Event::Progress { stage, done, total, unit } => {
+                if let Some(bar) = self.stages.get_mut(stage) {
+                    bar.progress(*done, *total, unit);
+                }
+            }
+            Event::Metrics { stage, step, values } => {
+                if let Some(bar) = self.stages.get_mut(stage) {
+                    bar.metrics(*step, values.iter());
+                }
+            }
             Event::Retrying { stage, .. } => self.remove(stage),
             Event::Finished { stage, .. } | Event::Failed { stage, .. } | Event::Stopped { stage, .. } => {
                 self.remove(stage);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use super::text::{Paint, counted, seconds, short_path};
 use super::{Reader, note};
 use crate::event::{Event, Line, RunStatus};
@@ -17,7 +18,13 @@ const NAMES: usize = 6;
 /// Prints plain lines to standard error.
 pub struct Lines {
     paint: Paint,
-    shown: HashMap<String, (Instant, Instant, u64)>,
+    shown: HashMap<String, Shown>,
+}
+
+struct Shown {
+    pace: Pace,
+    since: Instant,
+    last: Instant,
 }
 
 impl Lines {
@@ -26,22 +33,17 @@ impl Lines {
         Self { paint: Paint::plain(), shown: HashMap::new() }
     }
 
-    /// A line of progress if the stage's last one is some time ago, with rate and time left.
+    /// A line of progress if the stage's last one is some time ago.
     fn progress(&mut self, stage: &str, done: u64, total: u64, unit: &str) {
         let now = Instant::now();
-        let (began, last, at_start) = *self.shown.entry(stage.to_owned()).or_insert((now, now, done));
-        if now.duration_since(last) < PROGRESS_EVERY {
+        let fresh = || Shown { pace: Pace::new(done), since: now, last: now };
+        let shown = self.shown.entry(stage.to_owned()).or_insert_with(fresh);
+        if now.duration_since(shown.last) < PROGRESS_EVERY {
             return;
         }
-        self.shown.insert(stage.to_owned(), (began, now, at_start));
-        let rate = done.saturating_sub(at_start) as f64 / now.duration_since(began).as_secs_f64();
-        let left = if rate > 0.0 {
-            format!(", {} left", seconds(total.saturating_sub(done) as f64 / rate))
-        } else {
-            String::new()
-        };
-        let verb = verb("Progress");
-        note(format!("{verb} {stage}: {done}/{total} {unit}, {rate:.2}/s{left}"));
+        shown.last = now;
+        let progress = shown.pace.describe(done, total, unit, now.duration_since(shown.since));
+        note(format!("{} {stage}: {progress}", verb("Progress")));
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! - [`Reader`]: what reads a run's events. [`lines`] prints plain lines, [`bars`] adds progress
 //!   bars on a terminal, [`json`] prints the events as they are.
-//! - [`text`]: times, sizes, colours; [`table`]: aligned columns.
+//! - [`text`]: times, colours; [`pace`]: rates and time left; [`table`]: aligned columns.
 
 pub mod bars;
 pub mod json;
 pub mod lines;
+pub mod pace;
 pub mod table;
 pub mod text;
 
