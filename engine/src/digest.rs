@@ -295,7 +295,7 @@ impl Memo {
                 known.insert(stat, digest);
             }
         }
-        let torn = bytes.len() % MEMO_ROW != 0 || bytes.len() / MEMO_ROW > 2 * known.len() + 1000;
+        let torn = !bytes.len().is_multiple_of(MEMO_ROW) || bytes.len() / MEMO_ROW > 2 * known.len() + 1000;
         let file = OpenOptions::new().append(true).create(true).open(path).ok();
         if let (true, Some(file)) = (torn, &file) {
             let _ = file.set_len(0);

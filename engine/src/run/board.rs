@@ -387,8 +387,8 @@ mod tests {
                     }
                 }
             }
-            for index in 0..count {
-                let expected = match (index == bad, behind[index]) {
+            for (index, behind) in behind.into_iter().enumerate() {
+                let expected = match (index == bad, behind) {
                     (true, _) => State::Failed,
                     (_, true) => State::Skipped,
                     _ => State::Done,

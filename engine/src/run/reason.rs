@@ -99,7 +99,8 @@ impl<'a> Reasons<'a> {
     }
 
     fn last(&mut self) -> &LastKeys {
-        self.last
-            .get_or_insert_with(|| history::last_keys(&self.store.runs_dir(), &self.experiment, RUNS_READ, self.stages))
+        self.last.get_or_insert_with(|| {
+            history::last_keys(&self.store.runs_dir(), &self.experiment, RUNS_READ, self.stages)
+        })
     }
 }

@@ -1,5 +1,6 @@
 """Generation on a CPU beside transformers' `generate`: same weights, shapes and threads, f32, greedy,
 random prompts of equal length, never stopping early. The two take turns, the fastest turn counts.
+Wall time, and processor time of all threads: on a shared machine the second is the steadier figure.
 
     cargo build --release -p lm --example throughput
     python stages/lm/benches/throughput.py target/release/examples/throughput \
@@ -35,10 +36,10 @@ def reference(model, batch, prompt, new):
     options = dict(do_sample=False, pad_token_id=0, eos_token_id=None)
     times = []
     for count in (1, new):
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count,
                              min_new_tokens=count, **options)
-        times.append(time.perf_counter() - begin)
+        times.append((time.perf_counter() - begin, time.process_time() - cpu))
         assert out.shape[1] == prompt + count
     return times
 
@@ -66,19 +67,21 @@ def main():
         file = pathlib.Path(args.gguf)
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
         models.append(("SmolLM2-135M", args.gguf, model, [(1, 128, 64), (8, 128, 64), (32, 128, 32)]))
-    print("| model | batch | prompt | new | transformers prefill s / step ms | ours | speed-up prefill / step |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model | batch | prompt | new | | prefill s | step ms | prefill CPU s | step CPU ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, path, model, shapes in models:
         for batch, prompt, new in shapes:
             theirs, mine = [], []
             for _ in range(args.turns):
                 first, total = reference(model.eval(), batch, prompt, new)
-                theirs.append((first, (total - first) / (new - 1)))
+                steps = [(t - f) / (new - 1) for f, t in zip(first, total)]
+                theirs.append((first[0], steps[0], first[1], steps[1]))
                 result = ours(args.binary, path, batch, prompt, new, args.threads)
-                mine.append((result["prefill_s"], result["step_s"]))
-            (tp, ts), (mp, ms) = [tuple(min(x) for x in zip(*runs)) for runs in (theirs, mine)]
-            print(f"| {name} | {batch} | {prompt} | {new} | {tp:.3f} / {ts * 1e3:.1f} | "
-                  f"{mp:.3f} / {ms * 1e3:.1f} | {tp / mp:.2f} / {ts / ms:.2f} |", flush=True)
+                mine.append([result[k] for k in ("prefill_s", "step_s", "prefill_cpu_s", "step_cpu_s")])
+            for who, runs in (("transformers", theirs), ("ours", mine)):
+                p, s, pc, sc = (min(x) for x in zip(*runs))
+                print(f"| {name} | {batch} | {prompt} | {new} | {who} | {p:.3f} | {s * 1e3:.1f} | "
+                      f"{pc:.3f} | {sc * 1e3:.1f} |", flush=True)
 
 
 main()

@@ -221,6 +221,22 @@ impl WeightedSum<'_> {
     }
 }
 
+/// Runs a loop compiled for the instruction set at hand. `f` must be `#[inline(always)]`, or it is
+/// compiled for the lowest one. (pulp takes closures itself, but as `FnOnce`, whose call is a shim
+/// that is not inlined: fused multiply-adds became library calls, a quarter of a decoding step.)
+pub(super) fn vectorized<R>(f: impl FnMut() -> R) -> R {
+    struct Loop<F>(F);
+    impl<R, F: FnMut() -> R> WithSimd for Loop<F> {
+        type Output = R;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(mut self, _: S) -> R {
+            (self.0)()
+        }
+    }
+    Arch::new().dispatch(Loop(f))
+}
+
 /// e^x to about 1 ulp (Cephes' `expf` polynomial), 0 below -87.3; compiles to vector code.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
@@ -272,7 +288,7 @@ fn maximum(values: &[f32]) -> f32 {
 
 /// Writes `exp(scale · (x - max x))` of `values` to `out` and returns the sum and the maximum.
 pub(crate) fn exponentials(values: &[f32], scale: f32, out: &mut [f32]) -> (f32, f32) {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             let max = maximum(values);
@@ -299,7 +315,7 @@ pub(super) fn softmax(values: &mut [f32], scale: f32) {
 
 /// `out = x / rms(x) · weight`, see [`crate::model::RmsNorm`].
 pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             let mean_square = strands(x, |v| v * v) / x.len() as f32;
@@ -313,7 +329,7 @@ pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 
 /// `gate = silu(gate) · up`.
 pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             for (g, &u) in gate.iter_mut().zip(up) {
@@ -325,7 +341,7 @@ pub(super) fn silu_mul(gate: &mut [f32], up: &[f32]) {
 
 /// Rotates `heads` `[n, head_dim]` in place, all at one position, see [`crate::model::Rope`].
 pub(super) fn rotate(heads: &mut [f32], cos: &[f32], sin: &[f32]) {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             for head in heads.chunks_exact_mut(2 * cos.len()) {

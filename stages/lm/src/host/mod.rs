@@ -22,7 +22,7 @@ use std::ops::Range;
 use pulp::Arch;
 
 pub(crate) use kernels::exponentials;
-use kernels::{Products, WeightedSum, rms_norm, rotate, silu_mul, softmax};
+use kernels::{Products, WeightedSum, rms_norm, rotate, silu_mul, softmax, vectorized};
 use parallel::{Cells, each};
 use weights::{HostLayer, HostLinear, Weights};
 
@@ -257,7 +257,7 @@ fn attend_row(
     let store = |g: usize, j: usize, value| scores[g * seen + j] = value;
     arch.dispatch(Products { x: q, w: keys, k: dim, store });
     for (weights, out) in scores.chunks_exact_mut(seen).zip(out.chunks_exact_mut(dim)) {
-        arch.dispatch(
+        vectorized(
             #[inline(always)]
             || softmax(weights, scale),
         );
