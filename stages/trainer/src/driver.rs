@@ -67,8 +67,23 @@ pub enum Control {
     Stop,
 }
 
-/// Called after every update.
-pub type OnStep<'a> = dyn FnMut(&Progress) -> Control + 'a;
+/// Follows a run and may end it. A closure `FnMut(&Progress) -> Control` follows the updates.
+pub trait Watch {
+    /// An update is done.
+    fn updated(&mut self, progress: &Progress) -> Control;
+
+    /// `done` of the present update's `total` rollouts are finished; told several times a second at
+    /// most. A stop drops the unfinished update: the run ends with the one before.
+    fn sampled(&mut self, _done: usize, _total: usize) -> Control {
+        Control::Continue
+    }
+}
+
+impl<F: FnMut(&Progress) -> Control> Watch for F {
+    fn updated(&mut self, progress: &Progress) -> Control {
+        self(progress)
+    }
+}
 
 /// Where and how often the resumable state is saved.
 #[derive(Debug, Clone, Default)]
@@ -115,6 +130,16 @@ impl Clock {
     }
 }
 
+/// What one update works with.
+pub(crate) struct Update<'a> {
+    pub trainee: &'a mut Trainee,
+    pub state: &'a mut State,
+    /// The update, counted from 0.
+    pub step: u64,
+    pub clock: &'a mut Clock,
+    pub watch: &'a mut dyn Watch,
+}
+
 /// A run's fixed parts.
 pub(crate) struct Run<'a> {
     pub total: u64,
@@ -135,12 +160,12 @@ impl Run<'_> {
     }
 
     /// Runs updates from the last saved state to the end. `update` does update number `step`
-    /// (counted from 0) and measures it.
+    /// (counted from 0) and measures it; without a result it was told to stop.
     pub fn go(
         &self,
         mut trainee: Trainee,
-        on_step: &mut OnStep,
-        mut update: impl FnMut(&mut Trainee, &mut State, u64, &mut Clock) -> Result<Metrics, TrainError>,
+        watch: &mut dyn Watch,
+        mut update: impl FnMut(Update) -> Result<Option<Metrics>, TrainError>,
     ) -> Result<Outcome, TrainError> {
         let identity = self.full_identity();
         let dir = self.saving.dir.as_deref();
@@ -161,14 +186,16 @@ impl Run<'_> {
         while state.step < self.total && !stopped {
             let mut clock = Clock::new(state.step + 1);
             let step = state.step;
-            let mut metrics = update(&mut trainee, &mut state, step, &mut clock)?;
+            let (trainee_now, state_now) = (&mut trainee, &mut state);
+            let here = Update { trainee: trainee_now, state: state_now, step, clock: &mut clock, watch };
+            let Some(mut metrics) = update(here)? else { break };
             metrics.step = step + 1;
             state.step += 1;
             state.metrics.push(line(&metrics));
             state.timing.push(line(&clock.seconds));
             let progress =
                 Progress { step: state.step, total: self.total, metrics: &metrics, timing: &clock.seconds };
-            stopped = on_step(&progress) == Control::Stop;
+            stopped = watch.updated(&progress) == Control::Stop;
             let due = self.saving.every > 0 && state.step % self.saving.every == 0;
             if due || stopped {
                 saved = self.save(dir, &state, &trainee, &identity)?;

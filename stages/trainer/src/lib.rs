@@ -36,5 +36,5 @@ pub mod schedule;
 pub mod sft;
 pub mod trainee;
 
-pub use driver::{Control, Metrics, Outcome, Progress, Saving};
+pub use driver::{Control, Metrics, Outcome, Progress, Saving, Watch};
 pub use error::TrainError;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::Tensor;
-use lm::generate::SamplingParams;
+use lm::generate::{GenerateError, SamplingParams};
 use lm::rng::Stream;
 use lm::tokenizer::Tokenizer;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::checkpoint::Identity;
 use crate::data::{Batch, Batching, Order, Sequence};
-use crate::driver::{Clock, Metrics, OnStep, Outcome, Run, Saving, apply};
+use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
 use crate::gradient::{Pass, evaluate};
 use crate::loss::RowValues;
 use crate::objective::entropy::Mask;
@@ -202,7 +202,7 @@ pub fn train(
     tokenizer: Option<&Tokenizer>,
     grade: &mut Grade,
     saving: &Saving,
-    on_step: &mut OnStep,
+    watch: &mut dyn Watch,
 ) -> Result<Outcome, TrainError> {
     config.check()?;
     if prompts.is_empty() {
@@ -211,7 +211,7 @@ pub fn train(
     let run =
         Run { total: config.steps, schedule: config.schedule, saving, identity: config.identity(prompts) };
     let mut job = Job { config, prompts, tokenizer, grade };
-    run.go(trainee, on_step, |trainee, _, step, clock| job.update(trainee, step, clock))
+    run.go(trainee, watch, |update| job.update(update))
 }
 
 struct Job<'a> {
@@ -223,7 +223,8 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Rollout → reward → advantage → update.
-    fn update(&mut self, trainee: &mut Trainee, step: u64, clock: &mut Clock) -> Result<Metrics, TrainError> {
+    fn update(&mut self, update: Update) -> Result<Option<Metrics>, TrainError> {
+        let Update { trainee, step, clock, watch, .. } = update;
         let config = self.config;
         let first = step * config.prompts as u64;
         let order = Order { len: self.prompts.len(), seed: config.seed, shuffle: config.shuffle };
@@ -235,9 +236,14 @@ impl Job<'_> {
             max_batch: config.max_batch,
             tokenizer: self.tokenizer,
         };
-        let rollouts = sampler
-            .draw(&trainee.current(), self.prompts, &members, first)
-            .map_err(|e| TrainError::Rollout { step: step + 1, problem: e.to_string() })?;
+        let drawn = sampler.draw(&trainee.current(), self.prompts, &members, first, watch);
+        let rollouts = match drawn {
+            Ok(rollouts) => rollouts,
+            Err(GenerateError::Stopped) => return Ok(None),
+            Err(error) => {
+                return Err(TrainError::Rollout { step: step + 1, problem: error.to_string() });
+            }
+        };
         clock.lap("rollout");
 
         let mut metrics = Metrics::default();
@@ -257,7 +263,7 @@ impl Job<'_> {
         }
         apply(trainee, gradients, &config.optimizer, (&config.schedule, step, config.steps), &mut metrics)?;
         clock.lap("update");
-        Ok(metrics)
+        Ok(Some(metrics))
     }
 
     fn rewards(&mut self, rollouts: &[Rollout], step: u64, first: u64) -> Result<Vec<f32>, TrainError> {

@@ -1,11 +1,15 @@
 //! Rollouts: groups of samples of the present policy, each a function of its own seed.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
-use lm::generate::{Engine, EngineOptions, FinishReason, GenerateError, Request, Sample, SamplingParams};
+use lm::generate::{
+    Engine, EngineOptions, Event, FinishReason, GenerateError, Request, Sample, SamplingParams,
+};
 use lm::rng::Stream;
 use lm::tokenizer::Tokenizer;
 
+use crate::driver::{Control, Watch};
 use crate::trainee::Current;
 
 /// One sample of one prompt.
@@ -34,6 +38,9 @@ pub fn seed(run: u64, place: u64, prompt: usize, index: usize) -> u64 {
     Stream::new(of_place, prompt as u64).bits(index as u64)
 }
 
+/// How often progress is told within an update, at most.
+const BETWEEN_REPORTS: Duration = Duration::from_millis(200);
+
 /// How rollouts are drawn.
 pub struct Sampler<'a> {
     /// Seed of the run.
@@ -53,13 +60,14 @@ impl Sampler<'_> {
     /// member.
     ///
     /// # Errors
-    /// The generation engine's.
+    /// The generation engine's; [`GenerateError::Stopped`] when `watch` said so.
     pub fn draw(
         &self,
         current: &Current,
         prompts: &[Vec<u32>],
         members: &[usize],
         first: u64,
+        watch: &mut dyn Watch,
     ) -> Result<Vec<Rollout>, GenerateError> {
         let requests: Vec<Request> = members
             .iter()
@@ -72,7 +80,19 @@ impl Sampler<'_> {
             .collect();
         let options = EngineOptions { max_batch: self.max_batch, ..EngineOptions::default() };
         let mut engine = Engine::new(&current.model, current.adapter.as_ref(), self.tokenizer, options);
-        let generation = engine.generate(&requests, |_| ControlFlow::Continue(()))?;
+        let total = members.len() * self.group;
+        let mut told: Option<Instant> = None;
+        let generation = engine.generate(&requests, |event| {
+            if let Event::Step(statistics) = event
+                && told.is_none_or(|last| last.elapsed() >= BETWEEN_REPORTS)
+            {
+                told = Some(Instant::now());
+                if watch.sampled(statistics.finished, total) == Control::Stop {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
         Ok(generation
             .samples
             .into_iter()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::checkpoint::{Identity, State};
 use crate::data::{Batch, Batching, Order, Sequence};
-use crate::driver::{Clock, Metrics, OnStep, Outcome, Run, Saving, apply};
+use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
 use crate::gradient::{Pass, evaluate};
 use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
@@ -155,7 +155,7 @@ pub fn train(
     train: &[Sequence],
     held_out: &[Sequence],
     saving: &Saving,
-    on_step: &mut OnStep,
+    watch: &mut dyn Watch,
 ) -> Result<Outcome, TrainError> {
     config.check()?;
     let vocab = trainee.base().config().vocab_size;
@@ -181,7 +181,7 @@ pub fn train(
         total: run.total,
         order: Order { len: train.len(), seed: config.seed, shuffle: config.shuffle },
     };
-    run.go(trainee, on_step, |trainee, state, step, clock| job.update(trainee, state, step, clock))
+    run.go(trainee, watch, |update| job.update(update).map(Some))
 }
 
 struct Job<'a> {
@@ -200,13 +200,8 @@ impl Job<'_> {
         self.order.at(steps.start * batch..end)
     }
 
-    fn update(
-        &self,
-        trainee: &mut Trainee,
-        state: &mut State,
-        step: u64,
-        clock: &mut Clock,
-    ) -> Result<Metrics, TrainError> {
+    fn update(&self, update: Update) -> Result<Metrics, TrainError> {
+        let Update { trainee, state, step, clock, .. } = update;
         let config = self.config;
         let mut metrics = Metrics::default();
         if step == 0 && config.eval_every > 0 && !self.held_out.is_empty() {

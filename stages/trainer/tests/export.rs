@@ -9,7 +9,7 @@ use lm::config::FloatType;
 use lm::model::Model;
 use trainer::sft::{SftConfig, train};
 use trainer::trainee::Trainee;
-use trainer::{Control, Saving};
+use trainer::{Control, Progress, Saving};
 
 fn logits(model: &Model) -> Vec<f32> {
     let ids = TensorData::new(vec![3i32, 14, 15, 9, 2, 6], [1, 6]);
@@ -22,7 +22,7 @@ fn a_trained_model_is_written_with_its_tie_and_reloads_to_the_same_logits() {
     for tied in [true, false] {
         let trainee = Trainee::full(model(&config(tied), 1));
         let settings = SftConfig { steps: Some(3), batch: 2, ..SftConfig::default() };
-        let mut go = |_: &trainer::Progress| Control::Continue;
+        let mut go = |_: &Progress| Control::Continue;
         let data = sequences(&[7, 9, 5]);
         let outcome = train(&settings, trainee, &data, &[], &Saving::default(), &mut go).unwrap();
         let trained = outcome.trainee.current().model;

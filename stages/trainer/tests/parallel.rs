@@ -13,7 +13,7 @@ use trainer::objective::sft;
 use trainer::parallel::{OnFirst, gradients};
 use trainer::sft::{SftConfig, train};
 use trainer::trainee::Trainee;
-use trainer::{Control, Saving};
+use trainer::{Control, Progress, Saving};
 
 fn spread(trainee: &Trainee, devices: usize) -> Trainee {
     let others = vec![Device::flex(); devices - 1];
@@ -73,7 +73,7 @@ fn runs_on_several_devices_repeat_themselves_to_the_bit() {
     };
     for trainee in trainees() {
         let run = || {
-            let mut go = |_: &trainer::Progress| Control::Continue;
+            let mut go = |_: &Progress| Control::Continue;
             let saving = Saving::default();
             bits(&train(&settings, spread(&trainee, 3), &data, &[], &saving, &mut go).unwrap().trainee)
         };

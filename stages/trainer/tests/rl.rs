@@ -9,7 +9,7 @@ use trainer::rl::{EntropyOptions, Objective, RandomReward, Reward, RlConfig, tra
 use trainer::rollout::Rollout;
 use trainer::schedule::Schedule;
 use trainer::trainee::Trainee;
-use trainer::{Control, Metrics, Outcome, Saving, TrainError};
+use trainer::{Control, Metrics, Outcome, Progress, Saving, TrainError, Watch};
 
 const LIKED: u32 = 7;
 
@@ -47,7 +47,7 @@ fn grade(rollouts: &[Rollout]) -> Result<Vec<f32>, String> {
 }
 
 fn run(config: &RlConfig, trainee: Trainee, saving: &Saving, stop_at: u64) -> Result<Outcome, TrainError> {
-    train(config, trainee, &prompts(), None, &mut grade, saving, &mut |progress| {
+    train(config, trainee, &prompts(), None, &mut grade, saving, &mut |progress: &Progress| {
         if progress.step == stop_at { Control::Stop } else { Control::Continue }
     })
 }
@@ -75,6 +75,39 @@ fn a_stopped_and_resumed_run_equals_an_uninterrupted_one_to_the_bit() {
             assert_eq!(bits(&resumed.trainee), bits(&whole.trainee));
         }
     }
+}
+
+/// Stops in the middle of the rollouts of update 3.
+struct Impatient {
+    updates: u64,
+    told: usize,
+}
+
+impl Watch for Impatient {
+    fn updated(&mut self, progress: &Progress) -> Control {
+        self.updates = progress.step;
+        Control::Continue
+    }
+    fn sampled(&mut self, done: usize, total: usize) -> Control {
+        assert!(done <= total);
+        self.told += 1;
+        if self.updates == 2 { Control::Stop } else { Control::Continue }
+    }
+}
+
+#[test]
+fn a_stop_within_rollouts_keeps_the_updates_before() {
+    let config = settings();
+    let dir = tempfile::tempdir().unwrap();
+    let saving = Saving { dir: Some(dir.path().to_path_buf()), every: 0 };
+    let mut watch = Impatient { updates: 0, told: 0 };
+    let outcome = train(&config, bias(), &prompts(), None, &mut grade, &saving, &mut watch).unwrap();
+    assert!(!outcome.finished && watch.told >= 3);
+    assert_eq!((outcome.step, outcome.metrics.len()), (2, 2));
+    let resumed = run(&config, bias(), &saving, 0).unwrap();
+    let whole = run(&config, bias(), &Saving::default(), 0).unwrap();
+    assert_eq!(resumed.metrics, whole.metrics);
+    assert_eq!(bits(&resumed.trainee), bits(&whole.trainee));
 }
 
 #[test]
@@ -137,7 +170,7 @@ fn minimising_entropy_lowers_it() {
 #[test]
 fn a_grade_that_fails_names_the_step() {
     let mut failing = |_: &[Rollout]| Err("the grader is gone".to_owned());
-    let mut go = |_: &trainer::Progress| Control::Continue;
+    let mut go = |_: &Progress| Control::Continue;
     let error = train(&settings(), bias(), &prompts(), None, &mut failing, &Saving::default(), &mut go)
         .unwrap_err()
         .to_string();

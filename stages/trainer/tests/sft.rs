@@ -10,7 +10,7 @@ use trainer::optim::AdamW;
 use trainer::schedule::{Schedule, Shape};
 use trainer::sft::{Objective, SftConfig, train};
 use trainer::trainee::Trainee;
-use trainer::{Control, Metrics, Outcome, Saving, TrainError};
+use trainer::{Control, Metrics, Outcome, Progress, Saving, TrainError};
 
 fn full() -> Trainee {
     Trainee::full(model(&config(true), 1))
@@ -32,7 +32,7 @@ fn lengths() -> Vec<usize> {
 
 fn run(config: &SftConfig, saving: &Saving, stop_at: u64) -> Result<Outcome, TrainError> {
     let (data, held_out) = (sequences(&lengths()), sequences(&[9, 5]));
-    train(config, full(), &data, &held_out, saving, &mut |progress| {
+    train(config, full(), &data, &held_out, saving, &mut |progress: &Progress| {
         if progress.step == stop_at { Control::Stop } else { Control::Continue }
     })
 }
@@ -70,14 +70,14 @@ fn a_run_killed_between_saves_repeats_what_it_lost() {
     let saving = Saving { dir: Some(dir.path().to_path_buf()), every: 2 };
     let (data, held_out) = (sequences(&lengths()), sequences(&[9, 5]));
     let killed = std::panic::catch_unwind(|| {
-        train(&settings(), full(), &data, &held_out, &saving, &mut |progress| {
+        train(&settings(), full(), &data, &held_out, &saving, &mut |progress: &Progress| {
             assert!(progress.step < 5, "killed");
             Control::Continue
         })
     });
     assert!(killed.is_err());
     let mut first = None;
-    let resumed = train(&settings(), full(), &data, &held_out, &saving, &mut |progress| {
+    let resumed = train(&settings(), full(), &data, &held_out, &saving, &mut |progress: &Progress| {
         first.get_or_insert(progress.step);
         Control::Continue
     })
@@ -172,7 +172,8 @@ fn under_an_adapter_the_model_stays_as_it_is() {
     let trainee = Trainee::adapter(base, adapter);
     let data = sequences(&lengths());
     let outcome =
-        train(&settings(), trainee, &data, &[], &Saving::default(), &mut |_| Control::Continue).unwrap();
+        train(&settings(), trainee, &data, &[], &Saving::default(), &mut |_: &Progress| Control::Continue)
+            .unwrap();
     assert_eq!(outcome.trainee.len(), 2 * 16);
     assert!(bits(&outcome.trainee).iter().any(|&b| b != 0));
     for ((_, p), before) in outcome.trainee.current().model.named_parameters().iter().zip(before) {
