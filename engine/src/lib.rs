@@ -10,7 +10,8 @@
 //! 4. [`run`] starts a worker process for each miss, inside declared resource slots, commits its
 //!    output folder to the store and writes the record last.
 //! 5. [`event`] is the one stream that progress bars, `--json`, the log and the history read.
-//! 6. [`cli`] holds the command line; only its console code prints.
+//! 6. [`history`] reads earlier runs from their logs; [`explain`] says what of a key changed.
+//! 7. [`cli`] holds the command line, [`ui`] the console: only these two print.
 //!
 //! # On disk (`cache/`)
 //! | path | what |
@@ -19,7 +20,10 @@
 //! | `trees/ab/cdef…` | folder listings (name, mode, digest) by digest |
 //! | `records/ab/cdef….json` | one finished key: its components, output digest, timings |
 //! | `inflight/KEY/` | lock, resumable state, staging of a key being computed |
+//! | `views/ab/cdef…/` | an artifact under its own names, as links into `blobs/`, for workers to read |
 //! | `runs/RUN/events.jsonl` | what happened in a run, in order: the truth for history |
+//! | `runs/RUN/STAGE.log` | what a stage's workers printed; `STAGE.job.json` is what they were told |
+//! | `sessions/` | which keys live and last finished runs use, for the collector |
 //! | `memo` | stat → digest, so that a large file is hashed once |
 
 pub mod cli;

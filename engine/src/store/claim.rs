@@ -4,7 +4,7 @@
 //! (resumable state, kept until success) and `out/` (the staging folder, emptied at the start).
 //! The lock is the system's: it goes with its holder, however that ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,21 +45,15 @@ impl Store {
     ) -> Result<Claim<'_>, StoreError> {
         let mut on_wait = Some(on_wait);
         loop {
-            match self.open_claim(key)? {
-                (lock, folder) if lock.try_lock().is_ok() => {
-                    if let Some(claim) = self.finish_claim(lock, folder, me)? {
-                        return Ok(claim);
-                    }
+            let (mut lock, folder) = self.open_claim(key)?;
+            if !is_free(&lock, &folder)? {
+                if let Some(on_wait) = on_wait.take() {
+                    on_wait(read_holder(&mut lock));
                 }
-                (mut lock, folder) => {
-                    if let Some(on_wait) = on_wait.take() {
-                        on_wait(read_holder(&mut lock));
-                    }
-                    lock.lock().at(&folder.join("lock"))?;
-                    if let Some(claim) = self.finish_claim(lock, folder, me)? {
-                        return Ok(claim);
-                    }
-                }
+                lock.lock().at(&folder.join("lock"))?;
+            }
+            if let Some(claim) = self.finish_claim(lock, folder, me)? {
+                return Ok(claim);
             }
         }
     }
@@ -68,7 +62,7 @@ impl Store {
     pub fn try_claim(&self, key: &Key, me: &Holder) -> Result<Result<Claim<'_>, Option<Holder>>, StoreError> {
         loop {
             let (mut lock, folder) = self.open_claim(key)?;
-            if lock.try_lock().is_err() {
+            if !is_free(&lock, &folder)? {
                 return Ok(Err(read_holder(&mut lock)));
             }
             if let Some(claim) = self.finish_claim(lock, folder, me)? {
@@ -129,6 +123,15 @@ impl Store {
     }
 }
 
+/// Takes the lock if nobody has it. A file system that cannot lock is an error, not a holder.
+fn is_free(lock: &File, folder: &Path) -> Result<bool, StoreError> {
+    match lock.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(StoreError::io(&folder.join("lock"), error)),
+    }
+}
+
 fn read_holder(lock: &mut File) -> Option<Holder> {
     let mut text = String::new();
     lock.rewind().ok()?;
@@ -169,7 +172,11 @@ impl Claim<'_> {
 
     /// Gives the key up and drops its resumable state.
     pub fn abandon(self) -> Result<(), StoreError> {
-        remove_folder(&self.folder)
+        // Moved aside in one step: somebody waiting for the key would otherwise put a new lock into
+        // a folder that is being removed.
+        let parent = self.folder.parent().expect("below inflight");
+        let aside = tempfile::Builder::new().prefix(".done-").tempdir_in(parent).at(parent)?;
+        fs::rename(&self.folder, aside.path().join("key")).at(&self.folder)
     }
 }
 

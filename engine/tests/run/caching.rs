@@ -204,7 +204,7 @@ fn a_published_copy_is_restored_and_freed_of_strays_without_computing() {
 #[test]
 fn an_input_edited_while_the_stage_runs_is_not_cached() {
     let place = Place::new(
-        "[stage.slow]\nkind = \"concat\"\nalso = \"./in.txt\"\nmilliseconds = 400\nmark = \"$DIR/ran\"",
+        "[stage.slow]\nkind = \"concat\"\nalso = \"./in.txt\"\nmilliseconds = 1500\nmark = \"$DIR/ran\"",
     );
     place.write("in.txt", "before");
     let run = place.start(&[]);

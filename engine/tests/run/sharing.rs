@@ -17,7 +17,7 @@ fn slow(milliseconds: u64) -> Place {
 /// Scenario 13.
 #[test]
 fn the_second_run_waits_says_on_whom_and_takes_the_result() {
-    let place = slow(1500);
+    let place = slow(3000);
     let first = place.start(&[]);
     let pid = first.id();
     wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
@@ -36,7 +36,7 @@ fn the_second_run_waits_says_on_whom_and_takes_the_result() {
 
 #[test]
 fn a_waiting_run_takes_over_when_the_other_fails_or_dies() {
-    let place = slow(700);
+    let place = slow(2500);
     let first = place.start(&[]);
     wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
     let second = place.start(&[]);
@@ -65,7 +65,7 @@ fn a_waiting_run_can_be_interrupted() {
 /// Scenario 12.
 #[test]
 fn a_lock_left_by_a_killed_engine_holds_nobody_up() {
-    let place = slow(300);
+    let place = slow(1500);
     let mut first = place.start(&[]);
     wait_for("the stage", || (!place.marks("slow").is_empty()).then_some(()));
     signal(first.id(), libc::SIGKILL);
