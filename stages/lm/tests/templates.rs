@@ -167,6 +167,18 @@ fn prefill_and_system_message() {
     assert!(error.contains("`qwen-boxed`: fixes its system message"), "{error}");
 }
 
+/// Llama 3.2's template writes the day; a recipe's prompt is the same on every day.
+#[test]
+fn prompts_do_not_depend_on_the_day() {
+    let template = ChatTemplate::new(published("llama3_2"), Map::new(), "llama3_2").unwrap();
+    assert!(template.uses_date() && !qwen().uses_date());
+    let prompt = Prompt::new(PromptTemplate::Chat, "Q?");
+    assert!(prompt.text(Some(&template)).unwrap().contains("\nToday Date: 26 Jul 2024\n"));
+    let variables = json!({"date_string": "1 Jan 2025"});
+    let prompt = Prompt { variables: variables.as_object(), ..prompt };
+    assert!(prompt.text(Some(&template)).unwrap().contains("\nToday Date: 1 Jan 2025\n"));
+}
+
 #[test]
 fn names_are_those_of_recipes() {
     for template in PromptTemplate::ALL {

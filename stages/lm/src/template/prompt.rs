@@ -20,7 +20,8 @@ const ASSISTANT: &str = "You are a helpful assistant.";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptTemplate {
-    /// The model's own chat template; examples are earlier turns.
+    /// The model's own chat template; examples are earlier turns. A template that writes today's
+    /// date is told 26 July 2024.
     #[default]
     Chat,
     /// The question as it is; examples come before it, separated by blank lines.
@@ -132,7 +133,7 @@ impl<'a> Prompt<'a> {
                 messages.push(json!({"role": "user", "content": question}));
                 let none = Map::new();
                 let variables = self.variables.unwrap_or(&none);
-                chat.render_with(&Value::Array(messages), true, variables, &jiff::Zoned::now())?
+                chat.render_with(&Value::Array(messages), true, variables, &fixed_date())?
             }
             PromptTemplate::Qwen25MathCot => math_cot(&question, &shots),
             PromptTemplate::QwenMath if chat.is_some() => math_cot(&question, &shots),
@@ -219,6 +220,14 @@ impl PromptTemplate {
             PromptTemplate::Chat | PromptTemplate::Plain | PromptTemplate::QuestionAnswer => None,
         }
     }
+}
+
+/// What templates that write today's date (Llama 3.2) are told in a recipe, so that a prompt does
+/// not depend on the day: the date that those templates write where there is no clock. The
+/// variable `date_string` says another.
+fn fixed_date() -> jiff::Zoned {
+    let noon = jiff::civil::date(2024, 7, 26).at(12, 0, 0, 0);
+    noon.to_zoned(jiff::tz::TimeZone::UTC).expect("UTC has every hour of every day")
 }
 
 fn math_cot(question: &str, shots: &[(String, String)]) -> String {
