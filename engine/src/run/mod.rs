@@ -2,9 +2,9 @@
 //!
 //! - [`board`]: the state of every stage; pure bookkeeping.
 //! - [`resolve`]: from stages to keys; [`reason`]: why a key is not in the store.
-//! - [`schedule`]: what runs when, within [`slots`].
+//! - `schedule`: what runs when, within [`slots`].
 //! - [`predict`]: what a run would do.
-//! - [`attempt`]: one stage from claim to commit; [`worker`]: its process, seen from the engine;
+//! - `attempt`: one stage from claim to commit; [`worker`]: its process, seen from the engine;
 //!   [`exec`]: the same process, seen from inside; [`job`]: what it is told.
 //! - [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
 
