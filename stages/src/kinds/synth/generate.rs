@@ -163,11 +163,10 @@ impl Generator {
     /// Adds the solution, worked or stated.
     fn solve(&mut self, family: &Family, numbers: &[i64], results: &[i64], text: String) -> Problem {
         let answer = results.last().map(i64::to_string).unwrap_or_default();
-        let conclusion = format!("The answer is \\boxed{{{answer}}}.");
         // 53 random bits make a uniform number in [0, 1).
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let solution = if uniform < self.direct {
-            conclusion
+            format!("I guess \\boxed{{{answer}}}.")
         } else {
             let steps: Vec<String> = family
                 .steps
@@ -178,7 +177,7 @@ impl Generator {
                     format!("{a} {op} {b} = {result}.")
                 })
                 .collect();
-            format!("To solve this, {} {conclusion}", steps.join(" Then "))
+            format!("To solve this, {} The answer is \\boxed{{{answer}}}.", steps.join(" Then "))
         };
         Problem { problem: text, solution, answer, level: family.level, subject: family.subject.to_owned() }
     }

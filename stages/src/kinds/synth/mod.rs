@@ -42,7 +42,7 @@ pub struct Synth {
     ///
     /// Real training text is of mixed quality. A model trained on a mixture often guesses although
     /// it could work the answer out: the room that reinforcement learning has for improvement.
-    /// Worked solutions begin with "To", the others with "The". Held-out solutions are always
+    /// Worked solutions begin with "To", the others with "I guess". Held-out solutions are always
     /// worked.
     pub direct: f64,
 }

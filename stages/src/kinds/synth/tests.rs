@@ -88,7 +88,7 @@ fn shares_are_exact_and_held_out_solutions_are_worked() {
     assert_eq!(train.iter().filter(|p| p.level == 1).count(), 750);
     assert_eq!(test.iter().filter(|p| p.level == 3).count(), 50);
     assert!(test.iter().all(|p| p.solution.starts_with("To solve this, ")));
-    let direct = train.iter().filter(|p| p.solution.starts_with("The answer")).count();
+    let direct = train.iter().filter(|p| p.solution.starts_with("I guess")).count();
     // Binomial(1000, 0.4) has a standard deviation of 15.5; the seed is fixed.
     assert!((330..=470).contains(&direct), "{direct}");
 }
