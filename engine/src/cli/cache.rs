@@ -117,9 +117,10 @@ fn collect(store: &Store, args: &GcArgs) -> Result<(), CliError> {
     };
     let report = store.gc(&policy)?;
     ui::out(format!(
-        "{} {} and {} ({}); {} kept",
+        "{} {}, {} and {} ({}); {} kept",
         if args.dry_run { "would remove" } else { "removed" },
         text::counted(report.records, "result"),
+        text::counted(report.unfinished, "unfinished attempt"),
         text::counted(report.blobs, "file"),
         HumanBytes(report.bytes),
         HumanBytes(report.kept_bytes),

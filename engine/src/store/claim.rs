@@ -172,12 +172,19 @@ impl Claim<'_> {
 
     /// Gives the key up and drops its resumable state.
     pub fn abandon(self) -> Result<(), StoreError> {
-        // Moved aside in one step: somebody waiting for the key would otherwise put a new lock into
-        // a folder that is being removed.
-        let parent = self.folder.parent().expect("below inflight");
-        let aside = tempfile::Builder::new().prefix(".done-").tempdir_in(parent).at(parent)?;
-        fs::rename(&self.folder, aside.path().join("key")).at(&self.folder)
+        remove_claimed(&self.folder)
     }
+}
+
+/// Begins the names of folders that are being removed.
+pub(super) const ASIDE: &str = ".done-";
+
+/// Removes the folder of a key whose lock we hold. It is moved aside in one step: somebody waiting
+/// for the key would otherwise put a new lock into a folder that is being removed.
+pub(super) fn remove_claimed(folder: &Path) -> Result<(), StoreError> {
+    let parent = folder.parent().expect("below inflight");
+    let aside = tempfile::Builder::new().prefix(ASIDE).tempdir_in(parent).at(parent)?;
+    fs::rename(folder, aside.path().join("key")).at(folder)
 }
 
 fn remove_folder(folder: &Path) -> Result<(), StoreError> {

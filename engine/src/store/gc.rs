@@ -1,12 +1,13 @@
 //! Looking after the store: listing, pinning, collecting and verifying.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
 use rayon::prelude::*;
 
 use super::blobs::Health;
+use super::claim::{ASIDE, remove_claimed};
 use super::record::Record;
 use super::{At, Store, StoreError, files_below};
 use crate::digest::{Digest, Entry};
@@ -43,6 +44,8 @@ pub struct Listed {
 pub struct GcReport {
     /// Records removed.
     pub records: usize,
+    /// Remains of unfinished attempts removed.
+    pub unfinished: usize,
     /// Blobs removed.
     pub blobs: usize,
     /// Bytes of the removed blobs.
@@ -139,6 +142,7 @@ impl Store {
             }
         }
         self.sweep(&uses, policy, &mut report)?;
+        self.sweep_unfinished(policy, &mut report)?;
         report.kept_bytes = size;
         Ok(report)
     }
@@ -178,6 +182,37 @@ impl Store {
         for item in views.into_iter().filter_map(Result::ok) {
             if gone(digest_at(item.path())) {
                 let _ = fs::remove_dir_all(item.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the resumable state of attempts that nobody has carried on with for the policy's
+    /// maximal age, and what a killed process was about to remove.
+    fn sweep_unfinished(&self, policy: &GcPolicy, report: &mut GcReport) -> Result<(), StoreError> {
+        let now = SystemTime::now();
+        for item in fs::read_dir(self.root.join("inflight")).into_iter().flatten().flatten() {
+            let (mut newest, mut bytes) = (SystemTime::UNIX_EPOCH, 0);
+            for inner in walkdir::WalkDir::new(item.path()).into_iter().filter_map(Result::ok) {
+                let Ok(meta) = inner.metadata() else { continue };
+                newest = newest.max(meta.modified().unwrap_or(now));
+                bytes += if meta.is_file() { meta.len() } else { 0 };
+            }
+            let idle = now.duration_since(newest).unwrap_or_default();
+            let condemned = item.file_name().to_string_lossy().starts_with(ASIDE);
+            let too_old = policy.max_age.is_some_and(|limit| idle > limit);
+            if idle < policy.grace || !(condemned || too_old) {
+                continue;
+            }
+            // Held until the folder is gone, so that nobody starts on it meanwhile.
+            let lock = File::open(item.path().join("lock")).ok();
+            if lock.as_ref().is_some_and(|lock| lock.try_lock().is_err()) {
+                continue;
+            }
+            report.unfinished += 1;
+            report.bytes += bytes;
+            if !policy.dry_run {
+                remove_claimed(&item.path())?;
             }
         }
         Ok(())

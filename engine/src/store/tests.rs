@@ -225,6 +225,32 @@ fn everything() -> GcPolicy {
 }
 
 #[test]
+fn the_collector_removes_abandoned_attempts_but_none_that_is_young_or_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let state = |n: i64| {
+        let claim = store.claim(&parts(n).key(), &me(), |_| ()).unwrap();
+        fs::write(claim.state_dir().join("step"), "12345").unwrap();
+        claim
+    };
+    drop(state(1));
+    let under_way = state(2);
+    fs::create_dir_all(dir.path().join("inflight/.done-x")).unwrap();
+    let old = Some(Duration::ZERO);
+    let policy = GcPolicy { max_age: old, max_size: None, grace: Duration::from_secs(3600), dry_run: false };
+    assert_eq!(store.gc(&policy).unwrap().unfinished, 0, "all are young");
+    std::thread::sleep(Duration::from_millis(20));
+    let sized = GcPolicy { max_age: None, max_size: Some(0), grace: Duration::ZERO, dry_run: false };
+    assert_eq!(store.gc(&sized).unwrap().unfinished, 1, "only what was being removed anyway");
+    let report = store.gc(&GcPolicy { grace: Duration::ZERO, ..policy }).unwrap();
+    assert_eq!(report.unfinished, 1);
+    assert!(report.bytes >= 5);
+    assert!(!store.inflight(&parts(1).key()).exists());
+    assert!(under_way.state_dir().join("step").exists());
+    drop(under_way);
+}
+
+#[test]
 fn the_collector_spares_pins_live_runs_and_shared_blobs() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
