@@ -37,7 +37,7 @@ fn bad_lines_are_named_and_the_rest_keeps_its_order() {
         match i {
             5 => input.push_str("{\n"),
             77 => input.push_str("{\"pred\": \"1\"}\n"),
-            99 => input.push_str("\n"),
+            99 => input.push('\n'),
             _ => input.push_str(&format!(
                 "{{\"n\": {i}, \"pred\": \"{i}\", \"gold\": \"1000\"}}\n"
             )),
