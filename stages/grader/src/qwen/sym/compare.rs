@@ -89,8 +89,25 @@ fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(arena, a, b))
         }
         (Object::Set(a), Object::Set(b)) => sets_equal(arena, a, b),
-        (Object::Matrix(r, c, a), Object::Matrix(s, d, b)) => {
-            r == s && c == d && a.iter().zip(b).all(|(&a, &b)| entries_equal(arena, a, b))
+        (
+            Object::Matrix {
+                cols: c,
+                plain: p,
+                entries: a,
+            },
+            Object::Matrix {
+                cols: d,
+                plain: q,
+                entries: b,
+            },
+        ) => {
+            // Only written-out matrices are rounded.
+            let rounded = *p && *q;
+            c == d
+                && a.len() == b.len()
+                && a.iter()
+                    .zip(b)
+                    .all(|(&a, &b)| entries_equal(arena, a, b, rounded))
         }
         _ => false,
     }
@@ -221,8 +238,8 @@ fn sets_equal(arena: &mut Arena, a: &[Object], b: &[Object]) -> bool {
     a.iter().all(|x| inside(x, b)) && b.iter().all(|x| inside(x, a))
 }
 
-/// Entries equal as expressions, or rounded to three decimals.
-fn entries_equal(arena: &Arena, a: Id, b: Id) -> bool {
+/// Entries equal as expressions, or (if `rounded`) as numbers of three decimals.
+fn entries_equal(arena: &Arena, a: Id, b: Id, rounded: bool) -> bool {
     let mut eval = Evaluator::new(arena);
     let numeric = !eval.symbolic(a) && !eval.symbolic(b);
     if !numeric {
@@ -233,7 +250,7 @@ fn entries_equal(arena: &Arena, a: Id, b: Id) -> bool {
         (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
             let round = |v: f64| (v * 1e3).round_ties_even();
             (x - y).norm() <= SLACK * (ex + ey)
-                || (x.is_real() && y.is_real() && round(x.re) == round(y.re))
+                || (rounded && x.is_real() && y.is_real() && round(x.re) == round(y.re))
         }
         _ => false,
     }

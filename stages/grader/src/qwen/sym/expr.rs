@@ -138,8 +138,12 @@ pub enum Object {
     Tuple(Vec<Object>),
     List(Vec<Object>),
     Set(Vec<Object>),
-    /// A matrix: rows, columns, entries.
-    Matrix(usize, usize, Vec<Id>),
+    /// A matrix by rows; `plain` when it is written out rather than computed.
+    Matrix {
+        cols: usize,
+        plain: bool,
+        entries: Vec<Id>,
+    },
     /// A Python string, or a text that no parser reads.
     Text(String),
 }

@@ -54,7 +54,7 @@ impl Parser<'_> {
                 let top = self.braced()?;
                 let bottom = self.braced()?;
                 let inverse = self.inverse(bottom);
-                Some(self.times(top, inverse))
+                self.times(top, inverse)
             }
             Kind::Binom => {
                 self.pos += 1;
@@ -116,11 +116,10 @@ impl Parser<'_> {
         self.eat(Kind::MatrixEnd)?;
         let cols = rows[0].len();
         if rows.iter().any(|r| r.len() != cols) {
-            self.bad = true;
-            return None;
+            return self.raise();
         }
         let n = rows.len();
-        Some(self.make_matrix(n, cols, rows.into_iter().flatten().collect()))
+        Some(self.make_matrix(n, cols, rows.into_iter().flatten().collect(), true))
     }
 
     pub(super) fn atom(&mut self, nofunc: bool) -> Option<Id> {
