@@ -1,1 +1,43 @@
-//! Stage kinds.
+//! Every stage kind, and the registry that hands them to the engine.
+//!
+//! | kind | file | does |
+//! |---|---|---|
+//! | `aggregate` | `kinds/aggregate/` | compares the arms: intervals, paired tests, claims |
+//! | `chart` | `kinds/chart.rs` | draws accuracy and training curves |
+//! | `command` | `kinds/command.rs` | runs any program |
+//! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
+//! | `grade` | `kinds/grade.rs` | extracts and checks answers |
+//! | `synth` | `kinds/synth/` | makes arithmetic word problems |
+//! | `tokenizer` | `kinds/tokenizer.rs` | learns a small BPE tokenizer |
+//!
+//! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
+//! and claims), [`table`] (results), [`metrics`] (training curves), [`stats`] (intervals and tests),
+//! [`repetition`] and [`mod@chart`] (SVG and PNG).
+//!
+//! To add a kind: write `kinds/NAME.rs` with a params struct that implements
+//! [`engine::kind::Stage`], and add its line to [`registry`].
+
+pub mod arms;
+pub mod chart;
+pub mod kinds;
+pub mod metrics;
+pub mod repetition;
+pub mod samples;
+#[cfg(test)]
+mod samples_of_tests;
+pub mod stats;
+pub mod table;
+
+use engine::kind::Registry;
+
+/// Every kind the binary knows.
+pub fn registry() -> Registry {
+    Registry::new()
+        .with::<kinds::aggregate::Aggregate>()
+        .with::<kinds::chart::Chart>()
+        .with::<kinds::command::Command>()
+        .with::<kinds::fetch::Fetch>()
+        .with::<kinds::grade::Grade>()
+        .with::<kinds::synth::Synth>()
+        .with::<kinds::tokenizer::Tokenizer>()
+}

@@ -1,3 +1,7 @@
-//! The `pipeline` binary.
+//! The `pipeline` binary: the engine's command line with every stage kind.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    engine::cli::main(stages::registry(), engine::cli::Host { devices: lm::device::gpus })
+}

@@ -1,6 +1,35 @@
-//! Strict mode: mathematical equality.
+//! Strict mode: mathematical equality of two short answers, as a careful person would judge it.
+
+mod arith;
+mod ast;
+mod brackets;
+mod commands;
+mod elementary;
+mod exact;
+mod field;
+mod fingerprint;
+mod functions;
+mod identity;
+mod items;
+mod judge;
+mod lexer;
+mod lists;
+mod matrix;
+mod named;
+mod norm;
+mod number;
+mod numeric;
+mod numeric_func;
+mod parser;
+mod primary;
+mod relations;
+mod sets;
+mod text;
+mod unit;
+mod words;
 
 use crate::reason::Reason;
+use number::Reading;
 
 /// Verdict of the strict mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +42,131 @@ pub struct StrictVerdict {
 
 /// Whether `pred` and `gold` are the same answer.
 pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
-    if pred.trim().is_empty() {
-        return StrictVerdict {
-            equal: false,
-            reason: Reason::None,
-        };
+    let v = |equal, reason| StrictVerdict { equal, reason };
+    if pred == gold {
+        return v(true, Reason::Exact);
     }
-    StrictVerdict {
-        equal: pred.trim() == gold.trim(),
-        reason: Reason::Exact,
+    if pred.trim().is_empty() || gold.trim().is_empty() {
+        return v(false, Reason::None);
+    }
+    if pred.len() > MAX_BYTES || gold.len() > MAX_BYTES {
+        return v(squeezed(pred) == squeezed(gold), Reason::Budget);
+    }
+    if let (Some(p), Some(g)) = (plain_integer(pred), plain_integer(gold)) {
+        return v(p == g, Reason::Numeric);
+    }
+    if let Some(equal) = letters(pred, gold) {
+        return v(equal, Reason::Choice);
+    }
+    let (pt, gt) = (norm::prepare(pred), norm::prepare(gold));
+    let (p, g) = (parse(&pt, Reading::Usual), parse(&gt, Reading::Usual));
+    let (Ok(p), Ok(g)) = (&p, &g) else {
+        let equal = squeezed(pred) == squeezed(gold) || same_tokens(&pt, &gt);
+        return v(equal, Reason::Unparsable);
+    };
+    let verdict = judge(p, g);
+    if verdict.equal {
+        return verdict;
+    }
+    // Other readings of what is written ambiguously: `1,234`, `2e-3`, `1234,567`, `3 e -2`.
+    for reading in [Reading::Apart, Reading::Joined] {
+        let other = |t: &str| if reading.differs(t) { parse(t, reading).ok() } else { None };
+        let (p2, g2) = (other(&pt), other(&gt));
+        for (x, y) in [(p2.as_ref(), Some(g)), (Some(p), g2.as_ref()), (p2.as_ref(), g2.as_ref())] {
+            if let (Some(x), Some(y)) = (x, y) {
+                let again = judge(x, y);
+                if again.equal {
+                    return again;
+                }
+            }
+        }
+    }
+    verdict
+}
+
+/// An integer of up to 18 digits and nothing else.
+fn plain_integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || digits.len() > 18 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Longest answer read.
+const MAX_BYTES: usize = 10_000;
+
+fn judge(p: &ast::Expr, g: &ast::Expr) -> StrictVerdict {
+    let mut j = judge::Judge::new();
+    let mut equal = j.same(p, g);
+    if !equal && let Some((p, g)) = imaginary_j(p, g) {
+        equal = j.same(&p, &g);
+    }
+    let reason = if !equal && j.work.spent { Reason::Budget } else { j.reason };
+    StrictVerdict { equal, reason }
+}
+
+/// `j` or `I` for the imaginary unit, where the other side writes `i` and knows no `j`.
+fn imaginary_j(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
+    use ast::{Const, Expr};
+    let has = |e: &Expr, x: &Expr| e.any(&mut |y| y == x);
+    let i = Expr::Const(Const::I);
+    for letter in [b'j', b'I'] {
+        let j = Expr::Sym(letter as u64);
+        let swap = |e: &Expr| sets::substitute(e, letter as u64, &i);
+        if has(p, &j) && !has(p, &i) && has(g, &i) && !has(g, &j) {
+            return Some((swap(p), g.clone()));
+        }
+        if has(g, &j) && !has(g, &i) && has(p, &i) && !has(p, &j) {
+            return Some((p.clone(), swap(g)));
+        }
+    }
+    None
+}
+
+/// Multiple choice: one side is nothing but a letter A–H.
+fn letters(pred: &str, gold: &str) -> Option<bool> {
+    let (p, g) = (text::choice(pred), text::choice(gold));
+    match (p, g) {
+        (Some((a, true)), Some((b, _))) | (Some((a, _)), Some((b, true))) => {
+            // Two lower-case letters are variables.
+            let same = a.eq_ignore_ascii_case(&b);
+            (a.is_ascii_uppercase() || b.is_ascii_uppercase()).then_some(same)
+        }
+        _ => None,
+    }
+}
+
+/// Whether two answers that cannot be read are at least the same tokens.
+fn same_tokens(p: &str, g: &str) -> bool {
+    let (Ok(x), Ok(y)) = (lexer::lex(p, Reading::Usual), lexer::lex(g, Reading::Usual)) else { return false };
+    let text = |s: &'_ str, t: &lexer::Token| s[t.start as usize..t.end as usize].to_owned();
+    x.len() == y.len()
+        && x.iter().zip(&y).all(|(a, b)| match (a.kind, b.kind) {
+            (lexer::Kind::Letter(c, _), lexer::Kind::Letter(d, _)) => c == d,
+            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => text(p, a) == text(g, b),
+            (k, l) => k == l,
+        })
+}
+
+/// Without white space and size commands, for answers that cannot be read.
+fn squeezed(t: &str) -> String {
+    let mut s: String = norm::prepare(t).chars().filter(|c| !c.is_whitespace()).collect();
+    for gone in ["\\left", "\\right", "\\,", "\\!", "\\;", "$"] {
+        s = s.replace(gone, "");
+    }
+    s
+}
+
+fn parse(text: &str, reading: Reading) -> Result<ast::Expr, lexer::ParseError> {
+    let toks = lexer::lex(text, reading)?;
+    parser::parse(text, toks)
+}
+
+/// How `text` is read: the tree, or where reading failed. For debugging.
+pub fn explain(text: &str) -> String {
+    match parse(&norm::prepare(text), Reading::Usual) {
+        Ok(e) => format!("{e:?}"),
+        Err(e) => e.to_string(),
     }
 }

@@ -1,0 +1,97 @@
+//! `pipeline diff`: two runs side by side: whose key changed and why, and whose output.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use super::CliError;
+use super::common::CacheArgs;
+use super::runs::standing;
+use crate::explain::changes;
+use crate::history::{self, Fate, Run, StageHistory};
+use crate::store::Store;
+use crate::ui::{self, text};
+
+/// Arguments of `diff`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The older run: its id, an unambiguous beginning or end of it.
+    old: String,
+    /// The newer run, or `latest`.
+    #[arg(default_value = "latest")]
+    new: String,
+    #[command(flatten)]
+    cache: CacheArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let store = Store::open_read_only(&args.cache.cache);
+    let runs = store.runs_dir();
+    let load =
+        |wanted: &str| -> Result<Run, CliError> { Ok(history::load(&runs, &history::find(&runs, wanted)?)?) };
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    for (word, run) in [("old", &old), ("new", &new)] {
+        let summary = &run.summary;
+        let took = summary.seconds.map_or(String::new(), |took| format!(", {}", text::seconds(took)));
+        let sets: String = summary.sets.iter().map(|set| format!(" --set {set}")).collect();
+        ui::out(format!(
+            "{word} {}: {}{sets}, {}{took}",
+            summary.run,
+            summary.manifest,
+            standing(summary.standing)
+        ));
+    }
+    let names: BTreeSet<&String> = old.stages.keys().chain(new.stages.keys()).collect();
+    let mut same = 0;
+    for name in names {
+        match (old.stages.get(name), new.stages.get(name)) {
+            (Some(before), Some(now)) => {
+                let lines = compare(&store, before, now);
+                if lines.is_empty() {
+                    same += 1;
+                    continue;
+                }
+                ui::out(format!("\n{name}"));
+                lines.iter().for_each(|line| ui::out(format!("  {line}")));
+            }
+            (Some(_), None) => ui::out(format!("\n{name}\n  only in the old run")),
+            (None, _) => ui::out(format!("\n{name}\n  only in the new run")),
+        }
+    }
+    ui::out(format!("\n{} alike", text::counted(same, "stage")));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(store: &Store, before: &StageHistory, now: &StageHistory) -> Vec<String> {
+    let mut lines = Vec::new();
+    if before.key != now.key {
+        let record = |stage: &StageHistory| store.lookup(&stage.key?).ok().flatten();
+        match (record(before), record(now)) {
+            (Some(before), Some(now)) => {
+                let changes = changes(&before.parts, &now.parts, |digest| store.tree(digest));
+                lines.extend(changes.iter().map(ToString::to_string));
+            }
+            _ => lines.push("another key; a record is gone, so what changed is not known".to_owned()),
+        }
+    }
+    let outcome = |stage: &StageHistory| match &stage.fate {
+        Fate::Cached | Fate::Ran => "there".to_owned(),
+        Fate::Failed(error) => format!("failed: {}", error.message.lines().next().unwrap_or_default()),
+        Fate::Started { .. } => "not finished".to_owned(),
+        Fate::Waiting { .. } | Fate::Stopped => "stopped".to_owned(),
+        Fate::Skipped { because } => format!("not run because of {because}"),
+    };
+    let (was, is) = (outcome(before), outcome(now));
+    if was != is {
+        lines.push(format!("result: {was} → {is}"));
+    }
+    if let (Some(was), Some(is)) = (&before.output, &now.output) {
+        let short = |digest: &str| digest.chars().take(12).collect::<String>();
+        if was != is {
+            lines.push(format!("output: {} → {}", short(was), short(is)));
+        } else if !lines.is_empty() {
+            lines.push("output: the same".to_owned());
+        }
+    }
+    lines
+}

@@ -1,0 +1,126 @@
+//! `pipeline plan`: what `run` would do and why. Writes nothing.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::common::{CacheArgs, DeviceArgs, ManifestArgs};
+use super::{CliError, Host};
+use crate::kind::{Access, Registry};
+use crate::plan::Plan;
+use crate::run::predict::{Forecast, Prediction, predict};
+use crate::run::{Force, Options};
+use crate::store::Store;
+use crate::ui::table::Table;
+use crate::ui::{self, text};
+
+/// Arguments of `plan`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    manifest: ManifestArgs,
+    /// Stages to have, with what they depend on; all if none.
+    targets: Vec<String>,
+    /// As in `run`.
+    #[arg(long, value_name = "STAGE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    force: Vec<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Print a JSON line per stage.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, CliError> {
+    let plan = args.manifest.load(registry)?;
+    let store = Store::open_read_only(&args.cache.cache);
+    let options = looking(args.targets.clone(), super::run::force(&args.force), args.device.devices(host)?);
+    let predictions = predict(&plan, &store, &options)?;
+    if args.json {
+        predictions.iter().for_each(|prediction| ui::out(json(&plan, prediction)));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["STAGE", "KIND", "FORECAST", "WHY"]);
+    for prediction in &predictions {
+        let stage = &plan.stages[prediction.index];
+        let (word, why) = words(&prediction.forecast);
+        table.row([stage.name.clone(), stage.kind.name.to_owned(), word.to_owned(), why]);
+    }
+    ui::out(&table);
+    let estimates: Vec<String> = predictions.iter().filter_map(|one| estimate(&plan, one)).collect();
+    if !estimates.is_empty() {
+        ui::out(format!("\nEstimates\n{}", estimates.join("\n")));
+    }
+    let count = |wanted: &str| predictions.iter().filter(|one| words(&one.forecast).0 == wanted).count();
+    let device = if options.devices.is_empty() { "cpu".to_owned() } else { options.devices.join(",") };
+    ui::out(format!(
+        "\n{} on {device}: {} cached, {} to run, {} to run if their inputs change{}",
+        text::counted(predictions.len(), "stage"),
+        count("cached"),
+        count("run"),
+        count("if changed"),
+        match count("broken") {
+            0 => String::new(),
+            broken => format!(", {broken} broken"),
+        }
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Options for a look at what a run would do.
+pub fn looking(targets: Vec<String>, force: Force, devices: Vec<String>) -> Options {
+    Options {
+        targets,
+        force,
+        devices,
+        keep_going: false,
+        jobs: 1,
+        access: Access::default(),
+        allow_commands: false,
+        results: PathBuf::new(),
+        sets: Vec::new(),
+        program: PathBuf::new(),
+        grace: Duration::ZERO,
+        retry_delay: Duration::ZERO,
+    }
+}
+
+fn words(forecast: &Forecast) -> (&'static str, String) {
+    match forecast {
+        Forecast::Cached => ("cached", String::new()),
+        Forecast::Run(reason) => ("run", reason.to_string()),
+        Forecast::IfChanged(names) => {
+            let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+            let more = names.len().saturating_sub(3);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            ("if changed", format!("after {shown}{more}"))
+        }
+        Forecast::Broken(error) => ("broken", error.message.clone()),
+    }
+}
+
+/// The kind's own estimate, for stages that are not cached.
+fn estimate(plan: &Plan, prediction: &Prediction) -> Option<String> {
+    if matches!(prediction.forecast, Forecast::Cached | Forecast::Broken(_)) {
+        return None;
+    }
+    let stage = &plan.stages[prediction.index];
+    let estimate = stage.stage.estimate(&prediction.inputs)?;
+    Some(format!("  {}: {estimate}", stage.name))
+}
+
+fn json(plan: &Plan, prediction: &Prediction) -> serde_json::Value {
+    let stage = &plan.stages[prediction.index];
+    let (word, why) = words(&prediction.forecast);
+    serde_json::json!({
+        "stage": stage.name,
+        "kind": stage.kind.name,
+        "forecast": word,
+        "why": why,
+        "key": prediction.key,
+        "estimate": estimate(plan, prediction).map(|_| stage.stage.estimate(&prediction.inputs)),
+    })
+}

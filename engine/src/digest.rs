@@ -1,0 +1,405 @@
+//! BLAKE3 digests of files and folders, and the memo that spares hashing an unchanged file twice.
+//!
+//! A folder's digest covers relative names, the executable bit and content, in name order. Times,
+//! owners and empty folders do not count.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use walkdir::WalkDir;
+
+/// From this size on a file is mapped and hashed by all cores.
+const PARALLEL_FROM: u64 = 1 << 20;
+/// A file touched more recently than this may change again within its timestamp's tick.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// A BLAKE3 digest: 32 bytes, 64 hex digits when written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+    /// The first 12 hex digits, for people.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+    /// The raw bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<blake3::Hash> for Digest {
+    fn from(hash: blake3::Hash) -> Self {
+        Self(*hash.as_bytes())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+/// A text that is not a digest.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("`{0}` is not a digest: expected 64 hexadecimal digits")]
+pub struct NotADigest(String);
+
+impl FromStr for Digest {
+    type Err = NotADigest;
+    fn from_str(text: &str) -> Result<Self, NotADigest> {
+        blake3::Hash::from_hex(text).map(Self::from).map_err(|_| NotADigest(text.to_owned()))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// One file of an artifact.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Path relative to the artifact, with `/` between parts.
+    pub path: String,
+    /// Digest of the content.
+    pub digest: Digest,
+    /// Size in bytes.
+    pub size: u64,
+    /// True if its owner may execute it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable: bool,
+}
+
+/// The digest of a folder with these entries, which must be in path order.
+pub fn tree_digest<'a>(entries: impl IntoIterator<Item = (&'a str, &'a Entry)>) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"pipeline tree v1\n");
+    for (path, entry) in entries {
+        hasher.update(&(path.len() as u64).to_le_bytes());
+        hasher.update(path.as_bytes());
+        hasher.update(&[u8::from(entry.executable)]);
+        hasher.update(&entry.digest.0);
+    }
+    hasher.finalize().into()
+}
+
+/// Hashes one file's content.
+pub fn file_digest(path: &Path) -> io::Result<Digest> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    if size < PARALLEL_FROM {
+        let mut bytes = Vec::with_capacity(size as usize);
+        file.read_to_end(&mut bytes)?;
+        return Ok(Digest::of(&bytes));
+    }
+    drop(file);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_mmap_rayon(path)?;
+    Ok(hasher.finalize().into())
+}
+
+/// Why a folder cannot become (or be read as) an artifact.
+#[derive(Debug, thiserror::Error)]
+pub enum DigestError {
+    /// Reading failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A name that cannot be written in a record.
+    #[error("{}: the name is not UTF-8; rename the file", .0.display())]
+    Name(PathBuf),
+    /// Links, sockets and devices are not content.
+    #[error("{}: neither a file nor a folder; replace the link or device by a file", .0.display())]
+    Special(PathBuf),
+}
+
+impl DigestError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+}
+
+/// Lists and hashes all files below `root` in name order. Links are followed when `follow` is set
+/// (inputs), refused otherwise (outputs).
+pub fn list_folder(root: &Path, follow: bool, memo: Option<&Memo>) -> Result<Vec<Entry>, DigestError> {
+    let mut found = Vec::new();
+    for item in WalkDir::new(root).follow_links(follow).sort_by_file_name() {
+        let item = item.map_err(|error| {
+            let path = error.path().unwrap_or(root).to_owned();
+            DigestError::Io { path, source: error.into() }
+        })?;
+        if item.file_type().is_dir() {
+            continue;
+        }
+        if !item.file_type().is_file() {
+            return Err(DigestError::Special(item.into_path()));
+        }
+        let relative = item.path().strip_prefix(root).expect("walkdir stays below its root");
+        let Some(path) = relative.to_str().map(str::to_owned) else {
+            return Err(DigestError::Name(item.into_path()));
+        };
+        let meta = item.metadata().map_err(|error| DigestError::io(item.path(), error.into()))?;
+        found.push((path, item.into_path(), meta.len(), meta.mode() & 0o100 != 0));
+    }
+    let mut entries = found
+        .into_par_iter()
+        .map(|(path, full, size, executable)| {
+            let digest = match memo {
+                Some(memo) => memo.file_digest(&full),
+                None => file_digest(&full),
+            };
+            let digest = digest.map_err(|error| DigestError::io(&full, error))?;
+            Ok(Entry { path, digest, size, executable })
+        })
+        .collect::<Result<Vec<_>, DigestError>>()?;
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// The digest of a file, or of a folder as a tree, at a path outside the store.
+pub fn path_digest(path: &Path, memo: &Memo) -> Result<Digest, DigestError> {
+    let meta = fs::metadata(path).map_err(|error| DigestError::io(path, error))?;
+    if meta.is_dir() {
+        let entries = list_folder(path, true, Some(memo))?;
+        Ok(tree_digest(entries.iter().map(|entry| (entry.path.as_str(), entry))))
+    } else {
+        memo.file_digest(path).map_err(|error| DigestError::io(path, error))
+    }
+}
+
+/// What identifies an unchanged file without reading it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Stat {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: i128,
+    changed: i128,
+}
+
+impl Stat {
+    fn of(meta: &fs::Metadata) -> Self {
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.len(),
+            modified: nanos(meta.mtime(), meta.mtime_nsec()),
+            changed: nanos(meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// False while the clock's tick could hide a further edit, or when a time lies in the future.
+    fn settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let limit = now.saturating_sub(SETTLED).as_nanos() as i128;
+        self.modified < limit && self.changed < limit
+    }
+
+    fn to_bytes(self, digest: Digest) -> [u8; MEMO_ROW] {
+        let mut row = [0; MEMO_ROW];
+        row[0..8].copy_from_slice(&self.device.to_le_bytes());
+        row[8..16].copy_from_slice(&self.inode.to_le_bytes());
+        row[16..24].copy_from_slice(&self.size.to_le_bytes());
+        row[24..40].copy_from_slice(&self.modified.to_le_bytes());
+        row[40..56].copy_from_slice(&self.changed.to_le_bytes());
+        row[56..88].copy_from_slice(&digest.0);
+        let check = blake3::hash(&row[..88]);
+        row[88..].copy_from_slice(&check.as_bytes()[..8]);
+        row
+    }
+
+    fn from_bytes(row: &[u8]) -> Option<(Self, Digest)> {
+        if blake3::hash(&row[..88]).as_bytes()[..8] != row[88..] {
+            return None;
+        }
+        let u64_at = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().expect("8 bytes"));
+        let i128_at = |at: usize| i128::from_le_bytes(row[at..at + 16].try_into().expect("16 bytes"));
+        let stat = Self {
+            device: u64_at(0),
+            inode: u64_at(8),
+            size: u64_at(16),
+            modified: i128_at(24),
+            changed: i128_at(40),
+        };
+        Some((stat, Digest(row[56..88].try_into().expect("32 bytes"))))
+    }
+}
+
+/// Bytes of one memo row: stat (56), digest (32), check (8). Appended whole, so that several
+/// processes may share the file.
+const MEMO_ROW: usize = 96;
+
+/// Digests of files already read, by device, inode, size, mtime and ctime.
+///
+/// A file whose times lie within 2 s of now is never remembered: it may change again in the same
+/// tick. The file behind the memo is a hint; deleting it costs time only.
+pub struct Memo {
+    known: Mutex<HashMap<Stat, Digest>>,
+    file: Option<Mutex<File>>,
+}
+
+impl Memo {
+    /// A memo in memory only.
+    pub fn in_memory() -> Self {
+        Self { known: Mutex::default(), file: None }
+    }
+
+    /// Reads the memo at `path`; unreadable or torn rows are skipped. Without write permission it
+    /// serves what it has and remembers new digests in memory.
+    pub fn open(path: &Path) -> Self {
+        let mut known = HashMap::new();
+        let bytes = fs::read(path).unwrap_or_default();
+        for row in bytes.chunks_exact(MEMO_ROW) {
+            if let Some((stat, digest)) = Stat::from_bytes(row) {
+                known.insert(stat, digest);
+            }
+        }
+        let torn = bytes.len() % MEMO_ROW != 0 || bytes.len() / MEMO_ROW > 2 * known.len() + 1000;
+        let file = OpenOptions::new().append(true).create(true).open(path).ok();
+        if let (true, Some(file)) = (torn, &file) {
+            let _ = file.set_len(0);
+            let rows: Vec<u8> = known.iter().flat_map(|(stat, digest)| stat.to_bytes(*digest)).collect();
+            let _ = (&*file).write_all(&rows);
+        }
+        Self { known: Mutex::new(known), file: file.map(Mutex::new) }
+    }
+
+    /// The digest of a file, read only if its stat is unknown or too fresh.
+    pub fn file_digest(&self, path: &Path) -> io::Result<Digest> {
+        let stat = Stat::of(&fs::metadata(path)?);
+        if let Some(digest) = self.known.lock().expect("memo lock").get(&stat) {
+            return Ok(*digest);
+        }
+        let digest = file_digest(path)?;
+        if stat.settled() && Stat::of(&fs::metadata(path)?) == stat {
+            self.known.lock().expect("memo lock").insert(stat, digest);
+            if let Some(file) = &self.file {
+                let _ = file.lock().expect("memo file lock").write_all(&stat.to_bytes(digest));
+            }
+        }
+        Ok(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn age(path: &Path, seconds: u64) {
+        let then = SystemTime::now() - Duration::from_secs(seconds);
+        File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+    }
+
+    #[test]
+    fn folder_digest_sees_names_content_and_mode_but_not_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let digest = || path_digest(dir.path(), &Memo::in_memory()).unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/x"), "1").unwrap();
+        let first = digest();
+        age(&dir.path().join("a/x"), 1000);
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        assert_eq!(first, digest());
+        fs::write(dir.path().join("a/x"), "2").unwrap();
+        let edited = digest();
+        assert_ne!(first, edited);
+        fs::rename(dir.path().join("a/x"), dir.path().join("a/y")).unwrap();
+        let renamed = digest();
+        assert_ne!(edited, renamed);
+        let mut mode = fs::metadata(dir.path().join("a/y")).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+        fs::set_permissions(dir.path().join("a/y"), mode).unwrap();
+        assert_ne!(renamed, digest());
+    }
+
+    #[test]
+    fn moving_bytes_between_name_and_content_changes_the_digest() {
+        let entry = |path: &str, content: &[u8]| Entry {
+            path: path.to_owned(),
+            digest: Digest::of(content),
+            size: 0,
+            executable: false,
+        };
+        let tree = |entries: &[Entry]| tree_digest(entries.iter().map(|e| (e.path.as_str(), e)));
+        assert_ne!(tree(&[entry("ab", b"c")]), tree(&[entry("a", b"bc")]));
+        assert_ne!(tree(&[entry("a", b""), entry("b", b"")]), tree(&[entry("ab", b"")]));
+    }
+
+    #[test]
+    fn links_are_followed_in_inputs_and_refused_in_outputs() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        assert_eq!(list_folder(dir.path(), true, None).unwrap().len(), 2);
+        assert!(matches!(list_folder(dir.path(), false, None), Err(DigestError::Special(_))));
+    }
+
+    #[test]
+    fn memo_skips_reading_a_settled_file_and_survives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, memo_path) = (dir.path().join("f"), dir.path().join("memo"));
+        fs::write(&file, "content").unwrap();
+        // A fresh file is not remembered: ctime cannot be set back, so age it in the table itself.
+        let memo = Memo::open(&memo_path);
+        memo.file_digest(&file).unwrap();
+        assert!(memo.known.lock().unwrap().is_empty(), "within 2 s of now nothing is trusted");
+        let stat = Stat::of(&fs::metadata(&file).unwrap());
+        let marker = Digest::of(b"marker");
+        fs::write(&memo_path, [stat.to_bytes(marker).as_slice(), b"torn"].concat()).unwrap();
+        let memo = Memo::open(&memo_path);
+        assert_eq!(memo.file_digest(&file).unwrap(), marker, "a known stat is not read again");
+        assert_eq!(fs::metadata(&memo_path).unwrap().len() as usize, MEMO_ROW, "torn rows go");
+        age(&file, 5);
+        assert_eq!(memo.file_digest(&file).unwrap(), Digest::of(b"content"), "another mtime is read");
+    }
+
+    #[test]
+    fn large_and_small_files_hash_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = vec![7u8; PARALLEL_FROM as usize + 3];
+        fs::write(dir.path().join("big"), &bytes).unwrap();
+        assert_eq!(file_digest(&dir.path().join("big")).unwrap(), Digest::of(&bytes));
+    }
+
+    #[test]
+    fn only_64_hex_digits_parse() {
+        assert!("zz".parse::<Digest>().is_err());
+        assert!(serde_json::from_str::<Digest>("\"12\"").is_err());
+        let digest = Digest::of(b"x");
+        assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+    }
+}

@@ -1,0 +1,181 @@
+//! The exclusive right to compute a key.
+//!
+//! `inflight/KEY/` holds `lock` (locked while a process works on the key, naming it), `state/`
+//! (resumable state, kept until success) and `out/` (the staging folder, emptied at the start).
+//! The lock is the system's: it goes with its holder, however that ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{Record, RecordMeta};
+use super::{At, Store, StoreError, write_json};
+use crate::digest::{list_folder, tree_digest};
+use crate::key::{Key, KeyParts};
+
+/// Who holds a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Process id of the engine.
+    pub pid: u32,
+    /// Host name.
+    pub host: String,
+    /// Run id.
+    pub run: String,
+}
+
+/// A claimed key. Dropping it releases the key and keeps the resumable state.
+pub struct Claim<'a> {
+    store: &'a Store,
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Store {
+    /// Claims a key, waiting while another process has it. `on_wait` is called once with the
+    /// holder, if that could be read.
+    pub fn claim(
+        &self,
+        key: &Key,
+        me: &Holder,
+        on_wait: impl FnOnce(Option<Holder>),
+    ) -> Result<Claim<'_>, StoreError> {
+        let mut on_wait = Some(on_wait);
+        loop {
+            match self.open_claim(key)? {
+                (lock, folder) if lock.try_lock().is_ok() => {
+                    if let Some(claim) = self.finish_claim(lock, folder, me)? {
+                        return Ok(claim);
+                    }
+                }
+                (mut lock, folder) => {
+                    if let Some(on_wait) = on_wait.take() {
+                        on_wait(read_holder(&mut lock));
+                    }
+                    lock.lock().at(&folder.join("lock"))?;
+                    if let Some(claim) = self.finish_claim(lock, folder, me)? {
+                        return Ok(claim);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims a key only if nobody has it.
+    pub fn try_claim(&self, key: &Key, me: &Holder) -> Result<Result<Claim<'_>, Option<Holder>>, StoreError> {
+        loop {
+            let (mut lock, folder) = self.open_claim(key)?;
+            if lock.try_lock().is_err() {
+                return Ok(Err(read_holder(&mut lock)));
+            }
+            if let Some(claim) = self.finish_claim(lock, folder, me)? {
+                return Ok(Ok(claim));
+            }
+        }
+    }
+
+    /// Who computes a key right now, if anyone.
+    pub fn holder(&self, key: &Key) -> Option<Holder> {
+        let path = self.inflight(key).join("lock");
+        let mut lock = File::open(path).ok()?;
+        if lock.try_lock_shared().is_ok() { None } else { read_holder(&mut lock) }
+    }
+
+    /// The folder of a key that is being, or was not completely, computed.
+    pub fn inflight(&self, key: &Key) -> PathBuf {
+        self.root.join("inflight").join(key.to_string())
+    }
+
+    fn open_claim(&self, key: &Key) -> Result<(File, PathBuf), StoreError> {
+        if !self.writable {
+            return Err(StoreError::ReadOnly(self.root.clone()));
+        }
+        let folder = self.inflight(key);
+        let path = folder.join("lock");
+        loop {
+            fs::create_dir_all(&folder).at(&folder)?;
+            match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) {
+                Ok(file) => return Ok((file, folder)),
+                // A finishing holder removed the folder in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io(&path, error)),
+            }
+        }
+    }
+
+    /// None if the lock file was removed by a finishing holder while we waited for it.
+    fn finish_claim(
+        &self,
+        mut lock: File,
+        folder: PathBuf,
+        me: &Holder,
+    ) -> Result<Option<Claim<'_>>, StoreError> {
+        let path = folder.join("lock");
+        let ours = lock.metadata().at(&path)?;
+        match fs::metadata(&path) {
+            Ok(there) if there.ino() == ours.ino() && there.dev() == ours.dev() => {}
+            _ => return Ok(None),
+        }
+        lock.set_len(0).at(&path)?;
+        lock.rewind().at(&path)?;
+        let holder = serde_json::to_vec(me).expect("plain data");
+        lock.write_all(&holder).at(&path)?;
+        let state = folder.join("state");
+        fs::create_dir_all(&state).at(&state)?;
+        Ok(Some(Claim { store: self, folder, _lock: lock }))
+    }
+}
+
+fn read_holder(lock: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    lock.rewind().ok()?;
+    lock.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+impl Claim<'_> {
+    /// Where resumable state lives until the key is committed.
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// Makes an empty staging folder for the artifact.
+    pub fn staging(&self) -> Result<PathBuf, StoreError> {
+        let out = self.folder.join("out");
+        remove_folder(&out)?;
+        fs::create_dir_all(&out).at(&out)?;
+        Ok(out)
+    }
+
+    /// Takes what lies in the staging folder into the store under `parts.key()` (which may differ
+    /// from the claimed key when pins became known meanwhile) and drops the resumable state. The
+    /// record is written last.
+    pub fn commit(self, parts: KeyParts, meta: RecordMeta) -> Result<Record, StoreError> {
+        let out = self.folder.join("out");
+        let entries = list_folder(&out, false, None)?;
+        for entry in &entries {
+            self.store.adopt_blob(&out.join(&entry.path), entry)?;
+        }
+        let output = tree_digest(entries.iter().map(|entry| (entry.path.as_str(), entry)));
+        self.store.write_tree(&output, &entries)?;
+        let record = Record { key: parts.key(), parts, output, entries, meta };
+        write_json(&self.store.record_path(&record.key), &record, true)?;
+        self.abandon()?;
+        Ok(record)
+    }
+
+    /// Gives the key up and drops its resumable state.
+    pub fn abandon(self) -> Result<(), StoreError> {
+        remove_folder(&self.folder)
+    }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io(folder, error)),
+        _ => Ok(()),
+    }
+}

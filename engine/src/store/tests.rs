@@ -1,0 +1,276 @@
+//! The store's promises, each broken on purpose: half-written, damaged, shared, read-only.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::claim::Holder;
+use super::gc::GcPolicy;
+use super::record::{Record, RecordMeta};
+use super::{Store, StoreError};
+use crate::key::KeyParts;
+
+fn parts(n: i64) -> KeyParts {
+    KeyParts {
+        schema: 1,
+        kind: "toy".into(),
+        version: 1,
+        params: json!({ "n": n }),
+        environment: BTreeMap::new(),
+        pins: BTreeMap::new(),
+    }
+}
+
+fn me() -> Holder {
+    Holder { pid: std::process::id(), host: "here".into(), run: "r1".into() }
+}
+
+fn meta(stage: &str) -> RecordMeta {
+    RecordMeta { experiment: "e".into(), stage: stage.into(), ..RecordMeta::default() }
+}
+
+fn compute(store: &Store, n: i64, files: &[(&str, &str)]) -> Record {
+    let claim = store.claim(&parts(n).key(), &me(), |_| ()).unwrap();
+    let out = claim.staging().unwrap();
+    for (name, content) in files {
+        let path = out.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    claim.commit(parts(n), meta(&format!("s{n}"))).unwrap()
+}
+
+fn overwrite(path: &Path, content: &str) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+#[test]
+fn a_committed_key_is_found_and_shown_under_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    assert!(store.lookup(&parts(1).key()).unwrap().is_none());
+    let record = compute(&store, 1, &[("a.txt", "A"), ("deep/b.txt", "B")]);
+    assert_eq!(store.lookup(&record.key).unwrap().as_ref(), Some(&record));
+    let view = store.view(&record).unwrap();
+    assert_eq!(fs::read_to_string(view.join("deep/b.txt")).unwrap(), "B");
+    assert_eq!(store.view(&record).unwrap(), view);
+    assert!(!store.inflight(&record.key).exists(), "nothing is left in flight");
+    assert_eq!(record.digest_of("a.txt"), Some(record.entries[0].digest));
+    assert_eq!(record.digest_of("").unwrap(), record.output);
+    assert!(record.digest_of("deep").is_some() && record.digest_of("dee").is_none());
+}
+
+#[test]
+fn a_sub_folder_has_the_digest_it_would_have_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let whole = compute(&store, 1, &[("x/a", "1"), ("x/b/c", "2"), ("y", "3")]);
+    let alone = compute(&store, 2, &[("a", "1"), ("b/c", "2")]);
+    assert_eq!(whole.digest_of("x"), Some(alone.output));
+}
+
+#[test]
+fn equal_content_is_stored_once_and_gives_equal_outputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let (one, two) = (compute(&store, 1, &[("a", "same")]), compute(&store, 2, &[("a", "same")]));
+    assert_eq!(one.output, two.output);
+    assert_eq!(super::files_below(&dir.path().join("blobs")).len(), 1);
+}
+
+#[test]
+fn damaged_truncated_and_missing_blobs_are_evicted_not_served() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("damaged", |path| overwrite(path, "a")),
+        ("damaged", |path| overwrite(path, "")),
+        ("missing", |path| fs::remove_file(path).unwrap()),
+        ("damaged", |path| {
+            let time = fs::metadata(path).unwrap().modified().unwrap();
+            overwrite(path, "a");
+            fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        }),
+    ];
+    for (expected, harm) in harms {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let record = compute(&store, 1, &[("x", "A")]);
+        harm(&store.blob_path(&record.entries[0].digest));
+        let error = store.view(&record).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { what, .. } if what == expected), "{error}");
+        assert!(store.lookup(&record.key).unwrap().is_none(), "evicted: the next run computes it");
+        let again = compute(&store, 1, &[("x", "A")]);
+        assert_eq!(fs::read_to_string(store.view(&again).unwrap().join("x")).unwrap(), "A");
+    }
+}
+
+#[test]
+fn a_large_blob_edited_in_place_is_noticed_by_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let content = "x".repeat(2 << 20);
+    let record = compute(&store, 1, &[("big", &content)]);
+    store.view(&record).unwrap();
+    overwrite(&store.blob_path(&record.entries[0].digest), &"y".repeat(2 << 20));
+    assert!(matches!(store.view(&record), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn a_half_written_record_or_one_under_a_wrong_key_is_a_miss() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let record = compute(&store, 1, &[("x", "A")]);
+    let path = store.record_path(&record.key);
+    let text = fs::read(&path).unwrap();
+    for bad in
+        [&text[..text.len() / 2], b"", &serde_json::to_vec(&compute(&store, 2, &[("x", "A")])).unwrap()]
+    {
+        fs::write(&path, bad).unwrap();
+        assert!(store.lookup(&record.key).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_second_claim_waits_and_learns_on_whom() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let key = parts(1).key();
+    let first = store.claim(&key, &me(), |_| ()).unwrap();
+    assert_eq!(store.holder(&key), Some(me()));
+    assert_eq!(store.try_claim(&key, &me()).unwrap().err(), Some(Some(me())));
+    let (waiting, waited) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let second = Store::open(dir.path()).unwrap();
+            let claim = second.claim(&key, &me(), |holder| waiting.send(holder).unwrap()).unwrap();
+            assert!(second.lookup(&key).unwrap().is_some(), "the first has committed by now");
+            claim.abandon().unwrap();
+        });
+        assert_eq!(waited.recv_timeout(Duration::from_secs(20)).unwrap(), Some(me()));
+        fs::write(first.staging().unwrap().join("x"), "A").unwrap();
+        first.commit(parts(1), meta("s")).unwrap();
+    });
+    assert_eq!(store.holder(&key), None);
+}
+
+#[test]
+fn resumable_state_outlives_a_dropped_claim_but_not_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let key = parts(1).key();
+    let claim = store.claim(&key, &me(), |_| ()).unwrap();
+    fs::write(claim.state_dir().join("step"), "7").unwrap();
+    fs::write(claim.staging().unwrap().join("half"), "").unwrap();
+    drop(claim);
+    let claim = store.claim(&key, &me(), |_| ()).unwrap();
+    assert_eq!(fs::read_to_string(claim.state_dir().join("step")).unwrap(), "7");
+    assert_eq!(fs::read_dir(claim.staging().unwrap()).unwrap().count(), 0, "half an output is dropped");
+    claim.commit(parts(1), meta("s")).unwrap();
+    assert!(!store.inflight(&key).exists());
+}
+
+#[test]
+fn a_link_in_the_output_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let claim = store.claim(&parts(1).key(), &me(), |_| ()).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", claim.staging().unwrap().join("link")).unwrap();
+    let error = claim.commit(parts(1), meta("s")).unwrap_err().to_string();
+    assert!(error.contains("link"), "{error}");
+    assert!(store.lookup(&parts(1).key()).unwrap().is_none());
+}
+
+#[test]
+fn publishing_restores_what_was_deleted_and_removes_strays_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("cache")).unwrap();
+    let record = compute(&store, 1, &[("a", "A"), ("d/b", "B")]);
+    let dest = dir.path().join("results/table");
+    assert!(store.publish(&record, &dest).unwrap());
+    assert!(!store.publish(&record, &dest).unwrap(), "nothing to do the second time");
+    fs::remove_file(dest.join("a")).unwrap();
+    fs::create_dir(dest.join("a")).unwrap();
+    fs::write(dest.join("stray"), "").unwrap();
+    fs::remove_dir_all(dest.join("d")).unwrap();
+    fs::write(dest.join("d"), "a file in the way").unwrap();
+    assert!(store.publish(&record, &dest).unwrap());
+    assert_eq!(fs::read_to_string(dest.join("a")).unwrap(), "A");
+    assert_eq!(fs::read_to_string(dest.join("d/b")).unwrap(), "B");
+    assert!(!dest.join("stray").exists());
+    overwrite(&store.blob_path(&record.entries[0].digest), "?");
+    fs::write(dest.join("kept"), "").unwrap();
+    assert!(store.publish(&record, &dest).is_err());
+    assert!(dest.join("kept").exists(), "nothing is removed before everything has arrived");
+}
+
+#[test]
+fn an_unwritable_store_serves_hits_and_says_why_it_computes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = compute(&Store::open(dir.path()).unwrap(), 1, &[("x", "A")]);
+    let store = Store::open_read_only(dir.path());
+    let before = walkdir::WalkDir::new(dir.path()).into_iter().count();
+    assert_eq!(store.lookup(&record.key).unwrap(), Some(record.clone()));
+    store.session("e", "r").unwrap().uses([&record.key]);
+    assert!(matches!(store.claim(&parts(2).key(), &me(), |_| ()), Err(StoreError::ReadOnly(_))));
+    assert_eq!(walkdir::WalkDir::new(dir.path()).into_iter().count(), before, "no probe files");
+}
+
+fn everything() -> GcPolicy {
+    GcPolicy { max_size: Some(0), max_age: None, grace: Duration::ZERO, dry_run: false }
+}
+
+#[test]
+fn the_collector_spares_pins_live_runs_and_shared_blobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let pinned = compute(&store, 1, &[("x", "shared"), ("y", "own")]);
+    let live = compute(&store, 2, &[("x", "live")]);
+    let loose = compute(&store, 3, &[("x", "shared"), ("z", "loose")]);
+    store.pin(&pinned.key, true).unwrap();
+    let session = store.session("e", "run").unwrap();
+    session.uses([&live.key]);
+    let dry = store.gc(&GcPolicy { dry_run: true, ..everything() }).unwrap();
+    assert!(store.lookup(&loose.key).unwrap().is_some(), "a dry run removes nothing");
+    let report = store.gc(&everything()).unwrap();
+    assert_eq!((dry.records, report.records, report.blobs), (1, 1, 1));
+    assert!(store.lookup(&loose.key).unwrap().is_none());
+    store.view(&pinned).unwrap();
+    store.view(&live).unwrap();
+    session.finish();
+    store.pin(&pinned.key, false).unwrap();
+    assert_eq!(store.gc(&everything()).unwrap().records, 2);
+    assert!(super::files_below(&dir.path().join("blobs")).is_empty());
+}
+
+#[test]
+fn the_collector_leaves_what_is_within_the_grace_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    compute(&store, 1, &[("x", "A")]);
+    let policy = GcPolicy { grace: Duration::from_secs(3600), ..everything() };
+    assert_eq!(store.gc(&policy).unwrap().records, 0);
+    let old = GcPolicy { max_size: None, max_age: Some(Duration::from_secs(3600)), ..everything() };
+    assert_eq!(store.gc(&old).unwrap().records, 0);
+}
+
+#[test]
+fn verification_finds_what_a_look_at_the_time_cannot() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let content = "x".repeat(2 << 20);
+    let record = compute(&store, 1, &[("big", &content)]);
+    compute(&store, 2, &[("fine", "f")]);
+    let blob = store.blob_path(&record.entries[0].digest);
+    let time = fs::metadata(&blob).unwrap().modified().unwrap();
+    overwrite(&blob, &"y".repeat(2 << 20));
+    fs::File::options().write(true).open(&blob).unwrap().set_modified(time).unwrap();
+    let report = store.verify(|_| ()).unwrap();
+    assert_eq!(report.evicted, [("s1".to_owned(), "damaged")]);
+    assert_eq!(report.blobs, 2);
+    assert!(store.lookup(&record.key).unwrap().is_none() && !blob.exists());
+}

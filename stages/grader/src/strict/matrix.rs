@@ -1,0 +1,111 @@
+//! Matrices and vectors: entry by entry, with scalar factors and sums worked out.
+
+use super::ast::{Delim, Expr};
+use super::judge::Judge;
+use crate::reason::Reason;
+
+/// Columns and entries, row by row.
+type Matrix = (usize, Vec<Expr>);
+
+/// Compares where one side is a matrix.
+pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
+    let (x, y) = (value(a), value(b));
+    let equal = match (x, y) {
+        (Some(x), Some(y)) => entries(j, &x, &y),
+        (Some(m), None) => against(j, &m, b)?,
+        (None, Some(m)) => against(j, &m, a)?,
+        (None, None) => return None,
+    };
+    Some(j.by(Reason::Matrix, equal))
+}
+
+fn entries(j: &mut Judge, x: &Matrix, y: &Matrix) -> bool {
+    x.0 == y.0 && x.1.len() == y.1.len() && x.1.iter().zip(&y.1).all(|(p, q)| j.same(p, q))
+}
+
+/// A matrix against a vector in brackets, nested lists, or a name's value.
+fn against(j: &mut Judge, m: &Matrix, other: &Expr) -> Option<bool> {
+    match other {
+        Expr::Group(open, close, v) => {
+            if *open == Delim::Square
+                && let Some(n) = nested(v)
+            {
+                return Some(entries(j, m, &n));
+            }
+            if *open == Delim::Brace || open != close {
+                return Some(false);
+            }
+            let vector = m.0 == 1 || m.0 == m.1.len();
+            Some(vector && m.1.len() == v.len() && m.1.iter().zip(v).all(|(p, q)| j.same(p, q)))
+        }
+        // A 1 × 1 matrix is no number.
+        Expr::Relation(..) => None,
+        _ => Some(false),
+    }
+}
+
+/// `[[a, b], [c, d]]` (rows of one entry lose their brackets in reading).
+fn nested(rows: &[Expr]) -> Option<Matrix> {
+    let mut columns = None;
+    let mut out = Vec::new();
+    for r in rows {
+        match r {
+            Expr::Group(Delim::Square, Delim::Square, v) => {
+                if *columns.get_or_insert(v.len()) != v.len() {
+                    return None;
+                }
+                out.extend(v.iter().cloned());
+            }
+            _ => return None,
+        }
+    }
+    Some((columns?, out))
+}
+
+/// The matrix that `e` works out to.
+fn value(e: &Expr) -> Option<Matrix> {
+    match e {
+        Expr::Matrix(columns, v) => Some((*columns, v.clone())),
+        Expr::Neg(x) => map(value(x)?, Expr::neg),
+        Expr::Div(p) if !is_matrix(&p.1) => map(value(&p.0)?, |e| Expr::div(e, p.1.clone())),
+        Expr::Mul(v) => {
+            let at = v.iter().position(is_matrix)?;
+            if v.iter().filter(|e| is_matrix(e)).count() != 1 {
+                return None;
+            }
+            let rest: Vec<Expr> =
+                v.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, e)| e.clone()).collect();
+            map(value(&v[at])?, |e| {
+                let mut f = rest.clone();
+                f.push(e);
+                Expr::Mul(f)
+            })
+        }
+        Expr::Add(v) => {
+            let mut sum = value(v.first()?)?;
+            for t in &v[1..] {
+                let t = value(t)?;
+                if t.0 != sum.0 || t.1.len() != sum.1.len() {
+                    return None;
+                }
+                sum.1 = sum.1.into_iter().zip(t.1).map(|(p, q)| Expr::Add(vec![p, q])).collect();
+            }
+            Some(sum)
+        }
+        _ => None,
+    }
+}
+
+fn map(m: Matrix, f: impl Fn(Expr) -> Expr) -> Option<Matrix> {
+    (m.1.len() <= 400).then(|| (m.0, m.1.into_iter().map(f).collect()))
+}
+
+fn is_matrix(e: &Expr) -> bool {
+    match e {
+        Expr::Matrix(..) => true,
+        Expr::Neg(x) => is_matrix(x),
+        Expr::Div(p) => is_matrix(&p.0),
+        Expr::Mul(v) | Expr::Add(v) => v.iter().any(is_matrix),
+        _ => false,
+    }
+}

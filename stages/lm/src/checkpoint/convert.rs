@@ -1,0 +1,133 @@
+//! Whole tensors into another number format, in parallel and row by row.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::format::Format;
+
+/// Values per task: enough to hide the scheduling, small enough to share out.
+const TASK: usize = 1 << 16;
+/// Values decoded at once on the way to another format; stays in the first-level cache.
+const STEP: usize = 1 << 11;
+
+/// A tensor as it lies in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stored<'a> {
+    pub bytes: &'a [u8],
+    pub format: Format,
+    /// Rows and heads of a projection whose rows llama.cpp interleaved for its rotary
+    /// embedding. Each head has an even number of rows, each row a whole number of blocks.
+    pub interleaved: Option<(usize, usize)>,
+}
+
+/// A number format that weights are loaded into.
+pub(super) trait Float: Copy + Default + Send + Sync {
+    /// The stored format that needs no conversion.
+    const FORMAT: Format;
+    /// The value of little-endian bytes in that format.
+    fn copy(bytes: &[u8], out: &mut [Self]);
+    /// Rounds to nearest even.
+    fn round(values: &[f32], out: &mut [Self]);
+}
+
+impl Float for f32 {
+    const FORMAT: Format = Format::F32;
+    fn copy(bytes: &[u8], out: &mut [Self]) {
+        Format::F32.decode(bytes, out);
+    }
+    fn round(values: &[f32], out: &mut [Self]) {
+        out.copy_from_slice(values);
+    }
+}
+
+impl Float for f16 {
+    const FORMAT: Format = Format::F16;
+    fn copy(bytes: &[u8], out: &mut [Self]) {
+        for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            *out = f16::from_le_bytes(*b);
+        }
+    }
+    fn round(values: &[f32], out: &mut [Self]) {
+        out.convert_from_f32_slice(values);
+    }
+}
+
+impl Float for bf16 {
+    const FORMAT: Format = Format::BF16;
+    fn copy(bytes: &[u8], out: &mut [Self]) {
+        for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            *out = bf16::from_le_bytes(*b);
+        }
+    }
+    fn round(values: &[f32], out: &mut [Self]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = bf16::from_f32(*value);
+        }
+    }
+}
+
+/// The values of a tensor in another number format, rows in Hugging Face's order.
+pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
+    let (values, size) = tensor.format.block();
+    let mut out = vec![T::default(); tensor.bytes.len() / size * values];
+    match tensor.interleaved {
+        None => {
+            let step = TASK / values;
+            out.par_chunks_mut(step * values)
+                .zip(tensor.bytes.par_chunks(step * size))
+                .for_each(|(out, bytes)| decode(tensor.format, bytes, out));
+        }
+        Some((rows, heads)) => {
+            let row_bytes = tensor.bytes.len() / rows;
+            out.par_chunks_mut((row_bytes / size * values).max(1)).enumerate().for_each(|(row, out)| {
+                let from = interleaved_row(row, rows, heads) * row_bytes;
+                decode(tensor.format, &tensor.bytes[from..][..row_bytes], out);
+            });
+        }
+    }
+    out
+}
+
+/// The same values as little-endian bytes of the format's own float type.
+pub(super) fn to_bytes(tensor: Stored<'_>) -> Vec<u8> {
+    fn bytes<T: Float, const N: usize>(tensor: Stored<'_>, le: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {
+        let values = to_vec::<T>(tensor);
+        let mut out = vec![0; values.len() * N];
+        out.par_chunks_mut(TASK * N).zip(values.par_chunks(TASK)).for_each(|(out, values)| {
+            for (out, value) in out.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+                *out = le(*value);
+            }
+        });
+        out
+    }
+    match tensor.format {
+        Format::F16 => bytes::<f16, 2>(tensor, f16::to_le_bytes),
+        Format::BF16 => bytes::<bf16, 2>(tensor, bf16::to_le_bytes),
+        _ => bytes::<f32, 4>(tensor, f32::to_le_bytes),
+    }
+}
+
+/// Row of the GGUF file that holds row `row` of the Hugging Face matrix.
+///
+/// `convert_hf_to_gguf.py` (`LlamaModel.permute`) turns each head's two rotary halves
+/// `[2, half]` into pairs `[half, 2]`; this is where an output row was moved to.
+fn interleaved_row(row: usize, rows: usize, heads: usize) -> usize {
+    let width = rows / heads;
+    let (head, within) = (row / width, row % width);
+    let half = width / 2;
+    head * width + within % half * 2 + within / half
+}
+
+fn decode<T: Float>(format: Format, bytes: &[u8], out: &mut [T]) {
+    if format == T::FORMAT {
+        return T::copy(bytes, out);
+    }
+    let (values, size) = format.block();
+    let mut buffer = [0f32; STEP];
+    for (out, bytes) in out.chunks_mut(STEP).zip(bytes.chunks(STEP / values * size)) {
+        let buffer = &mut buffer[..out.len()];
+        format.decode(bytes, buffer);
+        T::round(buffer, out);
+    }
+}

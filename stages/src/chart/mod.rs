@@ -1,0 +1,222 @@
+//! Charts as SVG text, and PNG from SVG.
+//!
+//! - [`accuracy`]: claimed against measured accuracy, one row an arm
+//! - [`curves`]: training curves, one panel a metric
+//! - [`axis`]: ranges and ticks
+//!
+//! The SVG is written here rather than by a plotting crate because the report inlines it and
+//! colours it by its style sheet, light or dark; `resvg` draws the same SVG as PNG with the font
+//! that lies beside this file, so that no system fonts are needed.
+
+pub mod accuracy;
+pub mod axis;
+pub mod curves;
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use resvg::{tiny_skia, usvg};
+
+/// Width of every chart in pixels: what a README column shows without shrinking.
+pub const WIDTH: f64 = 820.0;
+/// PNG pixels for each SVG pixel.
+const PNG_SCALE: f32 = 2.0;
+
+/// Mean width of a character of the font, as a share of its size.
+const CHAR_WIDTH: f64 = 0.53;
+
+/// Colours of a chart.
+#[derive(Debug, Clone, Copy)]
+pub struct Theme {
+    /// Behind everything; none is transparent.
+    pub background: Option<&'static str>,
+    /// Main text.
+    pub text: &'static str,
+    /// Secondary text and axes.
+    pub muted: &'static str,
+    /// Grid lines.
+    pub grid: &'static str,
+    /// What was claimed.
+    pub claimed: &'static str,
+    /// Series, told apart by the colour-blind too (Okabe & Ito 2008).
+    pub series: [&'static str; 7],
+}
+
+/// For files: dark on white, also in print.
+pub const PAPER: Theme = Theme {
+    background: Some("#ffffff"),
+    text: "#1b1f24",
+    muted: "#59636e",
+    grid: "#e4e7eb",
+    claimed: "#d55e00",
+    series: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#6e7781"],
+};
+
+/// For a page whose style sheet sets the colours.
+pub const PAGE: Theme = Theme {
+    background: None,
+    text: "var(--text)",
+    muted: "var(--muted)",
+    grid: "var(--grid)",
+    claimed: "var(--claimed)",
+    series: [
+        "var(--series-1)",
+        "var(--series-2)",
+        "var(--series-3)",
+        "var(--series-4)",
+        "var(--series-5)",
+        "var(--series-6)",
+        "var(--series-7)",
+    ],
+};
+
+impl Theme {
+    /// The colour of the series at a place; colours come again after seven.
+    pub fn series(&self, place: usize) -> &'static str {
+        self.series[place % self.series.len()]
+    }
+}
+
+/// How a text is set.
+#[derive(Clone, Copy)]
+pub struct Face<'a> {
+    /// Size in pixels.
+    pub size: f64,
+    /// Colour.
+    pub fill: &'a str,
+    /// `start`, `middle` or `end`.
+    pub anchor: &'a str,
+    /// Semi-bold.
+    pub bold: bool,
+}
+
+/// An SVG picture being written.
+pub struct Svg {
+    body: String,
+    theme: Theme,
+}
+
+impl Svg {
+    /// An empty picture.
+    pub fn new(theme: Theme) -> Self {
+        Self { body: String::new(), theme }
+    }
+
+    /// A text with its baseline at (x, y).
+    pub fn text(&mut self, x: f64, y: f64, face: Face, text: &str) {
+        let weight = if face.bold { " font-weight=\"600\"" } else { "" };
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{}\" text-anchor=\"{}\"{weight} fill=\"{}\">{}</text>",
+            face.size,
+            face.anchor,
+            face.fill,
+            escape(text)
+        );
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str, width: f64, dash: &str) {
+        let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
+        let _ = writeln!(
+            self.body,
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"{stroke}\" stroke-width=\"{width}\"{dash}/>",
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    /// A line through points, broken where a value is missing.
+    pub fn path(&mut self, points: &[Option<(f64, f64)>], stroke: &str, width: f64, opacity: f64) {
+        let mut data = String::new();
+        let mut pen_down = false;
+        for point in points {
+            let Some((x, y)) = point else {
+                pen_down = false;
+                continue;
+            };
+            let _ = write!(data, "{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" });
+            pen_down = true;
+        }
+        let _ = writeln!(
+            self.body,
+            "<path d=\"{data}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-opacity=\"{opacity}\" stroke-linejoin=\"round\" stroke-linecap=\"round\"/>"
+        );
+    }
+
+    /// A filled dot.
+    pub fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
+        let _ = writeln!(self.body, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"/>");
+    }
+
+    /// A hollow diamond.
+    pub fn diamond(&mut self, x: f64, y: f64, radius: f64, stroke: &str) {
+        let _ = writeln!(
+            self.body,
+            "<path d=\"M{x:.1} {:.1}l{radius} {radius}l-{radius} {radius}l-{radius} -{radius}z\" fill=\"{}\" stroke=\"{stroke}\" stroke-width=\"2\"/>",
+            y - radius,
+            self.theme.background.unwrap_or("none"),
+        );
+    }
+
+    /// The whole document; `label` describes it to those who cannot see it.
+    pub fn finish(self, height: f64, label: &str) -> String {
+        let background = match self.theme.background {
+            Some(fill) => format!("<rect width=\"100%\" height=\"100%\" fill=\"{fill}\"/>\n"),
+            None => String::new(),
+        };
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{}\" font-family=\"Inter, system-ui, sans-serif\">\n{background}{}</svg>\n",
+            escape(label),
+            self.body
+        )
+    }
+}
+
+/// Text fit for SVG and HTML, in elements and attributes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // XML 1.0 has no place for these, not even escaped.
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// About how wide a text is set, in pixels.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    CHAR_WIDTH * size * text.chars().count() as f64
+}
+
+/// A text cut to a width, with an ellipsis.
+pub fn fitted(text: &str, size: f64, width: f64) -> String {
+    if text_width(text, size) <= width {
+        return text.to_owned();
+    }
+    let keep = (width / (CHAR_WIDTH * size)) as usize;
+    let start: String = text.chars().take(keep.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
+}
+
+/// Draws an SVG of this module as PNG, at twice its size.
+pub fn png(svg: &str) -> Result<Vec<u8>, String> {
+    let mut fonts = usvg::fontdb::Database::new();
+    fonts.load_font_data(include_bytes!("fonts/Inter-Regular.ttf").to_vec());
+    fonts.load_font_data(include_bytes!("fonts/Inter-SemiBold.ttf").to_vec());
+    fonts.set_sans_serif_family("Inter");
+    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
+    let tree = usvg::Tree::from_str(svg, &options).map_err(|e| e.to_string())?;
+    let size = tree.size().to_int_size();
+    let scaled = |pixels: u32| (pixels as f32 * PNG_SCALE) as u32;
+    let mut pixels =
+        tiny_skia::Pixmap::new(scaled(size.width()), scaled(size.height())).ok_or("the picture is empty")?;
+    let scale = tiny_skia::Transform::from_scale(PNG_SCALE, PNG_SCALE);
+    resvg::render(&tree, scale, &mut pixels.as_mut());
+    pixels.encode_png().map_err(|e| e.to_string())
+}

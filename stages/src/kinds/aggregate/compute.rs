@@ -1,0 +1,156 @@
+//! Computes the table from graded samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::arms::{Arm, Claim, Claims};
+use crate::repetition;
+use crate::samples::Graded;
+use crate::stats;
+use crate::table::{Benchmark, Comparison, Group, Row};
+
+/// Every run of one arm on one benchmark.
+type Runs<'a> = Vec<Vec<&'a Graded>>;
+
+/// The tables of all benchmarks. `runs` holds each arm's runs.
+pub fn benchmarks(
+    runs: &BTreeMap<String, Vec<Vec<Graded>>>,
+    arms: &[Arm],
+    base: &str,
+    claims: &Claims,
+    seed: u64,
+) -> Vec<Benchmark> {
+    let names: BTreeSet<&str> =
+        runs.values().flatten().flatten().map(|graded| graded.benchmark.as_str()).collect();
+    let on = |arm: &str, benchmark: &str| -> Runs<'_> {
+        runs.get(arm)
+            .into_iter()
+            .flatten()
+            .map(|run| run.iter().filter(|g| g.benchmark == benchmark).collect::<Vec<_>>())
+            .filter(|run| !run.is_empty())
+            .collect()
+    };
+    names
+        .into_iter()
+        .map(|name| {
+            let base_runs = on(base, name);
+            let rows: Vec<Row> = arms
+                .iter()
+                .map(|arm| (arm, on(&arm.name, name)))
+                .filter(|(_, runs)| !runs.is_empty())
+                .map(|(arm, runs)| {
+                    let claimed = claims.of(&arm.name, name, base);
+                    let mut row = row(arm, &runs, claimed, seed);
+                    if arm.name != base && !base_runs.is_empty() {
+                        row.versus_base = Some(compare(&base_runs, &runs, seed));
+                    }
+                    row
+                })
+                .collect();
+            let questions: BTreeSet<&str> = arms
+                .iter()
+                .flat_map(|arm| on(&arm.name, name).concat())
+                .map(|g| g.sample.id.as_str())
+                .collect();
+            Benchmark { name: name.to_owned(), questions: questions.len(), rows }
+        })
+        .collect()
+}
+
+fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
+    let samples: Vec<&Graded> = runs.concat();
+    let questions = by_question(&samples);
+    let accuracies: Vec<f64> = questions.values().map(|q| q.accuracy()).collect();
+    let correct = samples.iter().filter(|g| g.correct).count();
+    let once = questions.values().all(|q| q.samples == 1);
+    let per_run: Vec<f64> = runs.iter().map(|run| accuracy(&by_question(run))).collect();
+    let mut tokens: Vec<f64> = samples.iter().map(|g| f64::from(g.sample.tokens)).collect();
+    tokens.sort_by(f64::total_cmp);
+    let share = |holds: fn(&Graded) -> bool| {
+        samples.iter().filter(|g| holds(g)).count() as f64 / samples.len() as f64
+    };
+    Row {
+        arm: arm.name.clone(),
+        label: arm.label().to_owned(),
+        runs: runs.len(),
+        questions: questions.len(),
+        samples: samples.len(),
+        correct,
+        accuracy: stats::mean(&accuracies),
+        interval: if once {
+            stats::wilson(correct as u64, samples.len() as u64)
+        } else {
+            stats::bootstrap_mean(&accuracies, seed)
+        },
+        interval_method: if once { "wilson" } else { "bootstrap" }.to_owned(),
+        spread: stats::standard_deviation(&per_run),
+        versus_base: None,
+        claimed,
+        mean_tokens: stats::mean(&tokens),
+        median_tokens: stats::quantile(&tokens, 0.5),
+        truncated: share(Graded::truncated),
+        repetitive: share(|g| g.repetition > repetition::THRESHOLD),
+        unanswered: share(Graded::unanswered),
+        disagreements: samples.iter().filter(|g| g.qwen != g.strict).count(),
+        seconds: samples.iter().map(|g| g.sample.seconds).sum(),
+        levels: groups(&samples, |g| g.sample.level.as_deref()),
+        subjects: groups(&samples, |g| g.sample.subject.as_deref()),
+    }
+}
+
+fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
+    let (base, arm) = (by_question(&base.concat()), by_question(&arm.concat()));
+    let pairs: Vec<(Question, Question)> =
+        arm.iter().filter_map(|(id, after)| Some((*base.get(id)?, *after))).collect();
+    let differences: Vec<f64> =
+        pairs.iter().map(|(before, after)| after.accuracy() - before.accuracy()).collect();
+    let once = pairs.iter().all(|(before, after)| before.samples == 1 && after.samples == 1);
+    let count = |sign: f64| differences.iter().filter(|d| **d * sign > 0.0).count() as u64;
+    let (gained, lost) = (count(1.0), count(-1.0));
+    Comparison {
+        paired: pairs.len(),
+        delta: stats::mean(&differences),
+        interval: stats::bootstrap_mean(&differences, seed),
+        gained: once.then_some(gained),
+        lost: once.then_some(lost),
+        mcnemar_p: once.then(|| stats::mcnemar_exact(gained, lost)),
+    }
+}
+
+/// Generations for one question.
+#[derive(Clone, Copy, Default)]
+struct Question {
+    samples: usize,
+    correct: usize,
+}
+
+impl Question {
+    fn accuracy(self) -> f64 {
+        self.correct as f64 / self.samples as f64
+    }
+}
+
+fn by_question<'a>(samples: &[&'a Graded]) -> BTreeMap<&'a str, Question> {
+    let mut questions: BTreeMap<&str, Question> = BTreeMap::new();
+    for graded in samples {
+        let question = questions.entry(&graded.sample.id).or_default();
+        question.samples += 1;
+        question.correct += usize::from(graded.correct);
+    }
+    questions
+}
+
+fn accuracy(questions: &BTreeMap<&str, Question>) -> f64 {
+    let shares: Vec<f64> = questions.values().map(|q| q.accuracy()).collect();
+    stats::mean(&shares)
+}
+
+fn groups(samples: &[&Graded], of: fn(&Graded) -> Option<&str>) -> BTreeMap<String, Group> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for graded in samples {
+        let Some(name) = of(graded) else { continue };
+        let group = groups.entry(name.to_owned()).or_default();
+        group.samples += 1;
+        group.correct += usize::from(graded.correct);
+    }
+    groups
+}

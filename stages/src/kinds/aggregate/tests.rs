@@ -1,0 +1,134 @@
+use std::path::PathBuf;
+
+use engine::kind::{Input, Stage, StageCtx};
+use serde_json::json;
+
+use super::*;
+use crate::samples::Sample;
+
+/// A graded question of the benchmark `toy`.
+fn graded(id: usize, correct: bool, level: u32) -> Graded {
+    Graded {
+        benchmark: "toy".into(),
+        sample: Sample {
+            id: id.to_string(),
+            sample: 0,
+            problem: "?".into(),
+            gold: "1".into(),
+            prompt: "?".into(),
+            text: "x".into(),
+            tokens: 10 + id as u32,
+            finish: if id == 0 { "length" } else { "stop" }.into(),
+            seconds: 0.5,
+            level: Some(level.to_string()),
+            subject: None,
+        },
+        extracted: "1".into(),
+        method: "boxed".into(),
+        span: None,
+        qwen: correct,
+        strict: correct,
+        reasons: ("exact".into(), "exact".into()),
+        correct,
+        repetition: 0.0,
+    }
+}
+
+/// Questions 0.. of which the listed ones are right.
+fn run_of(n: usize, right: impl Fn(usize) -> bool) -> Vec<Graded> {
+    (0..n).map(|id| graded(id, right(id), (id % 2) as u32 + 1)).collect()
+}
+
+fn aggregate(files: &[(&str, Vec<Graded>)], claims: Value) -> (Table, String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut inputs = BTreeMap::<String, PathBuf>::new();
+    let mut samples = Inputs::default();
+    for (label, rows) in files {
+        let folder = dir.path().join(label);
+        std::fs::create_dir(&folder).unwrap();
+        let lines: Vec<String> = rows.iter().map(|r| serde_json::to_string(r).unwrap()).collect();
+        std::fs::write(folder.join("graded.jsonl"), lines.join("\n")).unwrap();
+        let reference = format!("@grade[{label}]");
+        inputs.insert(reference.clone(), folder);
+        samples.0.insert((*label).to_owned(), Input::new(reference));
+    }
+    let stage = Aggregate {
+        samples,
+        arms: ["base", "lora"].map(|name| Arm { name: name.into(), label: name.to_uppercase() }).to_vec(),
+        base: None,
+        claims,
+        deviations: json!(["Fewer steps"]),
+        seed: 0,
+    };
+    assert_eq!(Stage::check(&stage), []);
+    let out = tempfile::tempdir().unwrap();
+    stage.run(&StageCtx::detached(out.path(), out.path(), inputs)).unwrap();
+    let read = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap();
+    (serde_json::from_str(&read("table.json")).unwrap(), read("table.csv"), read("table.md"))
+}
+
+#[test]
+fn two_arms_are_paired_by_question() {
+    // 100 questions: base has the first 50 right; lora gains 50..70 and loses 0..5.
+    let (table, csv, markdown) = aggregate(
+        &[("base", run_of(100, |id| id < 50)), ("lora", run_of(100, |id| (5..70).contains(&id)))],
+        json!({"source": "a paper", "base": {"toy": 40.0}, "lora": {"toy": 60.0}}),
+    );
+    let [base, lora] = &table.benchmarks[0].rows[..] else { panic!() };
+    assert_eq!((base.accuracy, lora.accuracy), (0.5, 0.65));
+    assert_eq!(base.interval, crate::stats::wilson(50, 100));
+    assert_eq!(base.versus_base, None);
+    let versus = lora.versus_base.as_ref().unwrap();
+    assert_eq!((versus.gained, versus.lost, versus.paired), (Some(20), Some(5), 100));
+    assert!((versus.delta - 0.15).abs() < 1e-12);
+    // Normal approximation: 0.15 ± 1.96 · 0.0477; the bootstrap moves in steps of 0.01.
+    assert!((versus.interval.low - 0.0565).abs() < 0.012, "{:?}", versus.interval);
+    assert!((versus.interval.high - 0.2435).abs() < 0.012, "{:?}", versus.interval);
+    // scipy.stats.binomtest(5, 25).pvalue
+    assert!((versus.mcnemar_p.unwrap() - 0.004_077_315_330_505_371).abs() < 1e-12);
+    assert!((lora.claimed.delta.unwrap() - 0.2).abs() < 1e-12);
+    assert_eq!((base.truncated, base.mean_tokens, base.median_tokens), (0.01, 59.5, 59.5));
+    assert_eq!((base.levels["1"].samples, base.levels["1"].correct), (50, 25));
+    assert_eq!(csv.lines().count(), 3);
+    assert!(csv.lines().all(|l| l.split(',').count() == super::render::COLUMNS.len()), "{csv}");
+    assert!(markdown.contains("| LORA | 100 | 65.0 [55.3, 73.6] | 60.0 | +15.0 ["), "{markdown}");
+    assert!(markdown.contains("- Fewer steps") && markdown.contains("- source: a paper"));
+}
+
+#[test]
+fn seeds_are_combined_by_question() {
+    let (table, _, markdown) = aggregate(
+        &[
+            ("base", run_of(10, |id| id < 5)),
+            ("lora,seed=1", run_of(10, |id| id < 6)),
+            ("lora,seed=2", run_of(10, |id| id < 8)),
+        ],
+        Value::Null,
+    );
+    let lora = &table.benchmarks[0].rows[1];
+    assert_eq!((lora.runs, lora.questions, lora.samples, lora.correct), (2, 10, 20, 14));
+    assert!((lora.accuracy - 0.7).abs() < 1e-12);
+    assert_eq!(lora.interval_method, "bootstrap");
+    assert!((lora.spread.unwrap() - 0.02f64.sqrt()).abs() < 1e-12);
+    let versus = lora.versus_base.as_ref().unwrap();
+    assert_eq!((versus.mcnemar_p, versus.gained), (None, None));
+    assert!((versus.delta - 0.2).abs() < 1e-12);
+    assert!(markdown.contains("± 14.1 over 2 runs"), "{markdown}");
+}
+
+#[test]
+fn only_shared_questions_are_paired() {
+    let (table, ..) =
+        aggregate(&[("base", run_of(10, |_| true)), ("lora", run_of(4, |id| id < 2))], Value::Null);
+    let versus = table.benchmarks[0].rows[1].versus_base.as_ref().unwrap();
+    assert_eq!((versus.paired, versus.delta, versus.lost), (4, -0.5, Some(2)));
+    assert_eq!(table.benchmarks[0].questions, 10);
+}
+
+#[test]
+fn check_wants_samples_and_a_known_base() {
+    let stage: Aggregate =
+        serde_json::from_value(json!({"samples": {}, "base": "gone", "arms": [{"name": "a"}]})).unwrap();
+    let found: Vec<String> = Stage::check(&stage).into_iter().map(|p| p.param).collect();
+    assert_eq!(found, ["base", "samples"]);
+}

@@ -1,0 +1,118 @@
+//! What `aggregate` writes as `table.json`, and `chart` and `report` read. Shares are from 0 to 1.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use engine::kind::StageError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::arms::Claim;
+use crate::stats::Interval;
+
+/// What `table.json` holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// The arm that the others are compared with.
+    pub base: String,
+    /// One table a benchmark, by name.
+    pub benchmarks: Vec<Benchmark>,
+    /// The manifest's claims.
+    pub claims: Value,
+    /// The manifest's deviations.
+    pub deviations: Value,
+}
+
+/// Every arm on one benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Benchmark {
+    /// Its name.
+    pub name: String,
+    /// Different questions seen over all arms.
+    pub questions: usize,
+    /// One row an arm, in the order of the arms.
+    pub rows: Vec<Row>,
+}
+
+/// One arm on one benchmark.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The arm's name.
+    pub arm: String,
+    /// The arm's name for people.
+    pub label: String,
+    /// Runs (seeds) combined.
+    pub runs: usize,
+    /// Different questions.
+    pub questions: usize,
+    /// Generations over all runs.
+    pub samples: usize,
+    /// Correct generations.
+    pub correct: usize,
+    /// Mean over questions of the share answered correctly.
+    pub accuracy: f64,
+    /// 95 % interval of the accuracy.
+    pub interval: Interval,
+    /// `wilson`, or `bootstrap` by question where questions have several generations.
+    pub interval_method: String,
+    /// Standard deviation of the accuracy over runs.
+    pub spread: Option<f64>,
+    /// Comparison with the base arm; none for the base arm itself.
+    pub versus_base: Option<Comparison>,
+    /// What was claimed.
+    pub claimed: Claim,
+    /// Mean number of tokens generated.
+    pub mean_tokens: f64,
+    /// Median number of tokens generated.
+    pub median_tokens: f64,
+    /// Share of generations that hit their token budget.
+    pub truncated: f64,
+    /// Share of generations that repeat themselves.
+    pub repetitive: f64,
+    /// Share of generations without an answer.
+    pub unanswered: f64,
+    /// Generations on which the two graders differ.
+    pub disagreements: usize,
+    /// Seconds spent generating, over all runs.
+    pub seconds: f64,
+    /// By level.
+    pub levels: BTreeMap<String, Group>,
+    /// By subject.
+    pub subjects: BTreeMap<String, Group>,
+}
+
+/// An arm against the base arm, over the questions that both answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Questions that both answered.
+    pub paired: usize,
+    /// Difference in accuracy over these.
+    pub delta: f64,
+    /// 95 % interval of the difference (paired bootstrap by question).
+    pub interval: Interval,
+    /// Questions that turned from wrong to right, where each has one generation.
+    pub gained: Option<u64>,
+    /// Questions that turned from right to wrong.
+    pub lost: Option<u64>,
+    /// p of the exact McNemar test.
+    pub mcnemar_p: Option<f64>,
+}
+
+/// Part of the questions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Generations.
+    pub samples: usize,
+    /// Correct ones.
+    pub correct: usize,
+}
+
+/// Reads `table.json`, or the one in a folder.
+pub fn read(path: &Path) -> Result<Table, StageError> {
+    let path = if path.is_dir() { path.join("table.json") } else { path.to_owned() };
+    let text = std::fs::read_to_string(&path).map_err(|e| StageError::io(&path, e))?;
+    serde_json::from_str(&text).map_err(|e| {
+        StageError::input(format!("{}: {e}", path.display()))
+            .with_help("it must be the table.json of an `aggregate` stage")
+    })
+}
