@@ -164,9 +164,7 @@ fn independent(e: &Expr) -> Option<Vec<Expr>> {
 /// `x = v` as a name and a value.
 fn named(e: &Expr) -> (Option<&Expr>, &Expr) {
     match e {
-        Expr::Relation(v, r)
-            if r.iter().all(|r| is_equality(*r)) && v[..v.len() - 1].iter().all(is_name) =>
-        {
+        Expr::Relation(v, r) if r.iter().all(|r| is_equality(*r)) && v[..v.len() - 1].iter().all(is_name) => {
             (Some(&v[v.len() - 2]), &v[v.len() - 1])
         }
         e => (None, e),
@@ -181,7 +179,9 @@ fn distinct_names(v: &[Expr]) -> bool {
 
 fn same_item(j: &mut Judge, a: &Expr, b: &Expr) -> bool {
     match (named(a), named(b)) {
-        ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => j.same(a, b),
+        ((Some(_), _), (None, e)) | ((None, e), (Some(_), _)) if matches!(e, Expr::Relation(..)) => {
+            j.same(a, b)
+        }
         ((Some(_), x), (None, y)) | ((None, x), (Some(_), y)) => j.same(x, y),
         // `x = n = 3` is n = 3 under another name.
         ((Some(m), x), (Some(n), y)) if m == n => j.same(x, y),

@@ -144,7 +144,9 @@ fn same_tokens(p: &str, g: &str) -> bool {
     x.len() == y.len()
         && x.iter().zip(&y).all(|(a, b)| match (a.kind, b.kind) {
             (lexer::Kind::Letter(c, _), lexer::Kind::Letter(d, _)) => c == d,
-            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => text(p, a) == text(g, b),
+            (lexer::Kind::Word, lexer::Kind::Word) | (lexer::Kind::Num, lexer::Kind::Num) => {
+                text(p, a) == text(g, b)
+            }
             (k, l) => k == l,
         })
 }

@@ -116,7 +116,10 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
 /// What sums and products are not made of.
 fn not_algebra(e: &Expr) -> bool {
     use Expr::*;
-    matches!(e, List(..) | Phrase(_) | Relation(..) | WithUnit(..) | Pm(..) | SetBuilder(_) | Union(_) | Inter(_))
+    matches!(
+        e,
+        List(..) | Phrase(_) | Relation(..) | WithUnit(..) | Pm(..) | SetBuilder(_) | Union(_) | Inter(_)
+    )
 }
 
 /// `f(x)` and `y` name the same side of an equation.

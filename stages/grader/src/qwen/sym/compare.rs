@@ -11,14 +11,14 @@ use crate::qwen::equal::close;
 const POINTS: u32 = 5;
 
 /// Multiple of the error bound that counts as no difference.
-const SLACK: f64 = 32.0;
+const SLACK: f64 = 24.0;
 
 /// The same for expressions with floats and symbols, whose coefficients must be the same floats.
-const FLOAT_SLACK: f64 = 0.25;
+const FLOAT_SLACK: f64 = 0.18;
 
 /// Whether sympy would find two strings equal.
 pub fn symbolic_equal(a: &str, b: &str) -> bool {
-    let mut arena = Arena::default();
+    let mut arena = Arena::with_room_for(a.len() + b.len());
     let (_, a) = parse(a, &mut arena);
     let (_, b) = parse(b, &mut arena);
     objects_equal(&mut arena, &a, &b)
@@ -90,24 +90,14 @@ fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {
         }
         (Object::Set(a), Object::Set(b)) => sets_equal(arena, a, b),
         (
-            Object::Matrix {
-                cols: c,
-                plain: p,
-                entries: a,
-            },
-            Object::Matrix {
-                cols: d,
-                plain: q,
-                entries: b,
-            },
+            Object::Matrix { cols: c, plain: p, entries: a },
+            Object::Matrix { cols: d, plain: q, entries: b },
         ) => {
             // Only written-out matrices are rounded.
             let rounded = *p && *q;
             c == d
                 && a.len() == b.len()
-                && a.iter()
-                    .zip(b)
-                    .all(|(&a, &b)| entries_equal(arena, a, b, rounded))
+                && a.iter().zip(b).all(|(&a, &b)| entries_equal(arena, a, b, rounded))
         }
         _ => false,
     }
@@ -136,11 +126,7 @@ fn expressions_equal(arena: &Arena, a: Id, b: Id) -> bool {
     if !eval.symbolic(a) && !eval.symbolic(b) {
         return numbers_equal(arena, a, b);
     }
-    let slack = if eval.float(a) || eval.float(b) {
-        FLOAT_SLACK
-    } else {
-        SLACK
-    };
+    let slack = if eval.float(a) || eval.float(b) { FLOAT_SLACK } else { SLACK };
     (0..POINTS).all(|point| {
         eval.at(point, a.max(b));
         match (eval.again(a), eval.again(b)) {

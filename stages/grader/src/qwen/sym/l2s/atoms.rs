@@ -144,18 +144,11 @@ impl Parser<'_> {
                 text.truncate(text.trim_end_matches("\\%").len());
                 self.pos += 1;
                 let value: f64 = text.parse().ok()?;
-                Some(
-                    self.arena
-                        .push(Node::Num(if percent { value / 100.0 } else { value })),
-                )
+                Some(self.arena.push(Node::Num(if percent { value / 100.0 } else { value })))
             }
             Kind::Differential => {
-                let text: Vec<u8> = self
-                    .text(at)
-                    .iter()
-                    .copied()
-                    .filter(|b| b.is_ascii_alphabetic())
-                    .collect();
+                let text: Vec<u8> =
+                    self.text(at).iter().copied().filter(|b| b.is_ascii_alphabetic()).collect();
                 self.pos += 1;
                 self.no_symbols = true;
                 Some(self.arena.push(Node::Sym(name_hash(&text))))
@@ -251,9 +244,7 @@ impl Parser<'_> {
         let (mut sub, mut sup) = (None, None);
         for _ in 0..2 {
             match self.peek() {
-                Kind::Underscore if sub.is_none() => {
-                    sub = self.attempt(|p| p.script(Kind::Underscore))
-                }
+                Kind::Underscore if sub.is_none() => sub = self.attempt(|p| p.script(Kind::Underscore)),
                 Kind::Caret if sup.is_none() => sup = self.attempt(|p| p.script(Kind::Caret)),
                 _ => break,
             }

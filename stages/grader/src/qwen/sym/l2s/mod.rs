@@ -137,11 +137,7 @@ impl Parser<'_> {
             Kind::LBrace => &[Kind::RBrace],
             Kind::LBraceLit => &[Kind::RBraceLit],
             Kind::Left | Kind::MLeft => {
-                let right = if self.peek() == Kind::Left {
-                    Kind::Right
-                } else {
-                    Kind::MRight
-                };
+                let right = if self.peek() == Kind::Left { Kind::Right } else { Kind::MRight };
                 match (self.tokens.get(self.pos + 1).map(|t| t.kind), right) {
                     (Some(Kind::LBracket), Kind::Right) => &[Kind::Right, Kind::RBracket],
                     (Some(Kind::LBraceLit), Kind::Right) => &[Kind::Right, Kind::RBraceLit],
@@ -224,19 +220,13 @@ impl Parser<'_> {
                 }
                 (None, _) => return None,
                 (Some(op), Object::Expr(l)) => Object::Rel(op, l, right),
-                (Some(_), Object::Rel(..) | Object::Chain(_)) => {
-                    Object::Chain(self.text_hash(start))
-                }
+                (Some(_), Object::Rel(..) | Object::Chain(_)) => Object::Chain(self.text_hash(start)),
                 (Some(_), _) => return None,
             };
         }
         Some(match left {
             Object::Expr(id) => match self.matrix_of(id) {
-                Some(m) => Object::Matrix {
-                    cols: m.cols,
-                    plain: m.plain,
-                    entries: m.entries.clone(),
-                },
+                Some(m) => Object::Matrix { cols: m.cols, plain: m.plain, entries: m.entries.clone() },
                 None => Object::Expr(id),
             },
             other => other,
@@ -280,13 +270,7 @@ impl Parser<'_> {
     fn make_matrix(&mut self, rows: usize, cols: usize, entries: Vec<Id>, plain: bool) -> Id {
         let name = name_hash(format!("{rows}x{cols}").as_bytes());
         let id = self.arena.apply(name, &entries);
-        self.matrices.push(Matrix {
-            id,
-            rows,
-            cols,
-            plain,
-            entries,
-        });
+        self.matrices.push(Matrix { id, rows, cols, plain, entries });
         id
     }
 
@@ -333,10 +317,7 @@ impl Parser<'_> {
             (Some(x), Some(y)) if (x.rows, x.cols) == (y.rows, y.cols) => {
                 let (rows, cols) = (x.rows, x.cols);
                 let (x, y) = (x.entries.clone(), y.entries.clone());
-                let sums = x
-                    .into_iter()
-                    .zip(y)
-                    .map(|(x, y)| self.arena.push(Node::Add(x, y)));
+                let sums = x.into_iter().zip(y).map(|(x, y)| self.arena.push(Node::Add(x, y)));
                 let entries = sums.collect();
                 Some(self.make_matrix(rows, cols, entries, false))
             }
@@ -352,10 +333,7 @@ impl Parser<'_> {
             (None, Some(m)) => (a, m),
         };
         let (rows, cols, entries) = (m.rows, m.cols, m.entries.clone());
-        let entries = entries
-            .into_iter()
-            .map(|e| self.arena.push(Node::Mul(scalar, e)))
-            .collect();
+        let entries = entries.into_iter().map(|e| self.arena.push(Node::Mul(scalar, e))).collect();
         Some(self.make_matrix(rows, cols, entries, false))
     }
 
@@ -371,9 +349,7 @@ impl Parser<'_> {
             for j in 0..cols {
                 let mut sum = self.arena.push(Node::Mul(x[i * inner], y[j]));
                 for k in 1..inner {
-                    let term = self
-                        .arena
-                        .push(Node::Mul(x[i * inner + k], y[k * cols + j]));
+                    let term = self.arena.push(Node::Mul(x[i * inner + k], y[k * cols + j]));
                     sum = self.arena.push(Node::Add(sum, term));
                 }
                 entries.push(sum);

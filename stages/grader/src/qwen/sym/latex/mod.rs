@@ -36,11 +36,7 @@ pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
         bad: false,
     };
     let object = p.relation();
-    if p.bad || p.leading_zero < p.pos {
-        None
-    } else {
-        object
-    }
+    if p.bad || p.leading_zero < p.pos { None } else { object }
 }
 
 struct Parser<'a> {
@@ -309,9 +305,7 @@ impl Parser<'_> {
                 if self.bar_closes {
                     return None;
                 }
-                let abs = self
-                    .attempt(|p| p.absolute(false))
-                    .or_else(|| self.attempt(|p| p.absolute(true)));
+                let abs = self.attempt(|p| p.absolute(false)).or_else(|| self.attempt(|p| p.absolute(true)));
                 abs.or_else(|| self.ket())
             }
             Kind::LFloor => {
