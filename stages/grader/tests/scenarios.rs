@@ -117,3 +117,16 @@ fn spans_lie_in_the_original_text() {
     assert_eq!(&text[start..end], "-1,234.50");
     assert_eq!(found.raw, "-1,234.50");
 }
+
+#[test]
+fn texts_that_can_be_read_in_many_ways_are_given_up() {
+    // Found by fuzzing: each bar may open or close, each bracket may be an argument or a factor.
+    let bars = r"\bigl(6x, \frac{2}{4||||||||||||||||||||||||||frac{2igr)";
+    let calls = "f(".repeat(300);
+    let braces = r"\frac{3441}{3 \frac{2}{4}\bigr)(6x,\fra}1124";
+    let deep = format!("{}1{}", "(".repeat(5000), ")".repeat(5000));
+    for text in [bars, &calls, braces, &deep, &"|x".repeat(200), &"{[(".repeat(100)] {
+        assert!(!qwen(text, "7"), "{text}");
+        assert!(qwen(text, text), "{text}");
+    }
+}

@@ -14,7 +14,7 @@ use super::expr::{Arena, Fun, Id, Node, Object, Op, extend_hash, name_hash};
 use lexer::{Kind, Token, tokens};
 
 const MAX_DEPTH: u32 = 60;
-const MAX_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 10_000;
 /// Multiplications in one product of matrices.
 const MAX_PRODUCT: usize = 4096;
 
@@ -121,8 +121,10 @@ impl Parser<'_> {
     }
 
     fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.steps += 1;
+        self.bad |= self.steps > MAX_STEPS;
         let (pos, no_symbols) = (self.pos, self.no_symbols);
-        let out = f(self);
+        let out = if self.bad { None } else { f(self) };
         if out.is_none() {
             self.pos = pos;
             self.no_symbols = no_symbols;
