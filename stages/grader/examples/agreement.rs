@@ -50,16 +50,12 @@ fn pair(row: &Value, report: &mut Report) {
     let data_name = field(row, "data_name");
     if let Some(want) = row["qwen_raw"].as_bool() {
         let got = math_equal(pred, gold).equal;
-        report.add("qwen_raw", source, got == want, || {
-            format!("{want}\t{pred}\t{gold}")
-        });
+        report.add("qwen_raw", source, got == want, || format!("{want}\t{pred}\t{gold}"));
     }
     let (p, g) = (field(row, "pred_stripped"), field(row, "gold_stripped"));
     if let Some(want) = row["qwen_pipeline"].as_bool() {
         let got = math_equal(p, g).equal;
-        report.add("qwen_pipeline", source, got == want, || {
-            format!("{want}\t{p}\t{g}")
-        });
+        report.add("qwen_pipeline", source, got == want, || format!("{want}\t{p}\t{g}"));
     }
     let verdict = grader::grade_answer(pred, gold, data_name);
     if let Some(want) = row["qwen_pipeline"].as_bool() {
@@ -75,36 +71,22 @@ fn pair(row: &Value, report: &mut Report) {
 }
 
 fn extract(row: &Value, report: &mut Report) {
-    let (text, gold, data_name) = (
-        field(row, "text"),
-        field(row, "gold_raw"),
-        field(row, "data_name"),
-    );
+    let (text, gold, data_name) = (field(row, "text"), field(row, "gold_raw"), field(row, "data_name"));
     let kind = field(row, "kind");
     let found = grader::extract_answer(text, data_name);
     let want = field(row, "extracted");
-    report.add("extracted", kind, found.answer == want, || {
-        format!("{want}\t{}", found.answer)
-    });
+    report.add("extracted", kind, found.answer == want, || format!("{want}\t{}", found.answer));
     let parsed = parse_ground_truth(gold, data_name);
     let got = grader::qwen_prediction(&found.answer, text, &parsed, data_name);
     let want = field(row, "pred");
-    report.add("pred", kind, got == want, || {
-        format!("{want}\t{got}\t{gold}")
-    });
+    report.add("pred", kind, got == want, || format!("{want}\t{got}\t{gold}"));
     let got = parsed;
     let want = field(row, "gold_parsed");
-    report.add("gold_parsed", kind, got == want, || {
-        format!("{want}\t{got}\t{gold}")
-    });
+    report.add("gold_parsed", kind, got == want, || format!("{want}\t{got}\t{gold}"));
     if let Some(want) = row["verdict"].as_bool() {
         let got = grader::grade_output(text, gold, data_name).qwen;
         report.add("verdict", kind, got == want, || {
-            format!(
-                "{want}\t{}\t{}",
-                field(row, "pred"),
-                field(row, "gold_parsed")
-            )
+            format!("{want}\t{}\t{}", field(row, "pred"), field(row, "gold_parsed"))
         });
     }
 }
@@ -113,9 +95,7 @@ fn vector(row: &Value, report: &mut Report) {
     match field(row, "kind") {
         "strip" => {
             let (got, want) = (strip_string(field(row, "in"), false), field(row, "out"));
-            report.add("v_strip", "strip", got == want, || {
-                format!("{}\t{want}\t{got}", field(row, "in"))
-            });
+            report.add("v_strip", "strip", got == want, || format!("{}\t{want}\t{got}", field(row, "in")));
         }
         _ => report.add("v_other", field(row, "kind"), false, || row.to_string()),
     }
@@ -126,17 +106,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut report = Report::default();
     let mut files = Vec::new();
     while let Some(arg) = args.next() {
-        if arg == "--list" {
-            report.list = args.next()
-        } else {
-            files.push(arg)
-        }
+        if arg == "--list" { report.list = args.next() } else { files.push(arg) }
     }
     for file in files {
-        let rows: Vec<Value> = std::fs::read_to_string(&file)?
-            .lines()
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()?;
+        let rows: Vec<Value> =
+            std::fs::read_to_string(&file)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         let start = Instant::now();
         for row in &rows {
             if row.get("text").is_some() && row.get("gold_raw").is_some() {
@@ -147,11 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 pair(row, &mut report);
             }
         }
-        eprintln!(
-            "{file}: {} rows in {:.3} s",
-            rows.len(),
-            start.elapsed().as_secs_f64()
-        );
+        eprintln!("{file}: {} rows in {:.3} s", rows.len(), start.elapsed().as_secs_f64());
     }
     for (name, c) in &report.columns {
         let share = 100.0 * c.same as f64 / c.total as f64;

@@ -31,23 +31,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = args.next().ok_or("which file of pairs?")?;
     let rounds: usize = args.next().map_or(Ok(10), |r| r.parse())?;
     let text = std::fs::read_to_string(file)?;
-    let rows: Vec<Value> = text
-        .lines()
-        .map(serde_json::from_str)
-        .collect::<Result<_, _>>()?;
+    let rows: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let field = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_string();
     let rows: Vec<[String; 5]> = rows
         .iter()
-        .map(|r| {
-            [
-                "pred",
-                "gold",
-                "data_name",
-                "pred_stripped",
-                "gold_stripped",
-            ]
-            .map(|k| field(r, k))
-        })
+        .map(|r| ["pred", "gold", "data_name", "pred_stripped", "gold_stripped"].map(|k| field(r, k)))
         .collect();
     let n = rows.len();
     measure("qwen: strip, twice", n, rounds, || {
@@ -59,6 +47,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("qwen: math_equal", n, rounds, || {
         for [_, _, _, pred, gold] in &rows {
             black_box(grader::qwen::equal::math_equal(pred, gold));
+        }
+    });
+    measure("qwen: from the raw pair", n, rounds, || {
+        for [pred, gold, data_name, ..] in &rows {
+            let gold = grader::qwen::gold::parse_ground_truth(gold, data_name);
+            let answer = grader::extract::normalised(pred, data_name);
+            let pred = grader::qwen_prediction(&answer, pred, &gold, data_name);
+            black_box(grader::qwen::equal::math_equal(&pred, &gold));
         }
     });
     measure("strict", n, rounds, || {

@@ -66,23 +66,11 @@ pub enum LooseRule {
 }
 
 /// Audits one text; `verdict` is what [`crate::grade_output`] said about it.
-pub fn audit_row(
-    text: &str,
-    gold: &str,
-    data_name: &str,
-    at_limit: bool,
-    verdict: &Verdict,
-) -> AuditRow {
+pub fn audit_row(text: &str, gold: &str, data_name: &str, at_limit: bool, verdict: &Verdict) -> AuditRow {
     let loose = loose_answer(text).map(|(rule, (start, end))| {
         let answer = text[start..end].to_string();
         let judged = grade_answer(&answer, gold, data_name);
-        Loose {
-            rule,
-            answer,
-            span: (start, end),
-            qwen: judged.qwen,
-            strict: judged.strict,
-        }
+        Loose { rule, answer, span: (start, end), qwen: judged.qwen, strict: judged.strict }
     });
     AuditRow {
         method: verdict.method,
@@ -108,9 +96,7 @@ pub fn loose_answer(text: &str) -> Option<(LooseRule, (usize, usize))> {
         (LooseRule::Formula, formula),
         (LooseRule::LastNumber, last_number),
     ];
-    rules
-        .into_iter()
-        .find_map(|(rule, find)| find(text).map(|span| (rule, span)))
+    rules.into_iter().find_map(|(rule, find)| find(text).map(|span| (rule, span)))
 }
 
 fn filled_box(text: &str) -> Option<(usize, usize)> {
@@ -118,10 +104,7 @@ fn filled_box(text: &str) -> Option<(usize, usize)> {
     while let Some(at) = text[..end].rfind("box") {
         end = at;
         let rest = &text[at..];
-        let Some(open) = rest
-            .strip_prefix("boxed{")
-            .or_else(|| rest.strip_prefix("box{"))
-        else {
+        let Some(open) = rest.strip_prefix("boxed{").or_else(|| rest.strip_prefix("box{")) else {
             continue;
         };
         let start = text.len() - open.len();
@@ -151,10 +134,7 @@ fn answer_phrase(text: &str) -> Option<(usize, usize)> {
     // ASCII only, so that byte places stay those of the text.
     let lower = text.to_ascii_lowercase();
     let after = |phrase: &str| lower.rfind(phrase).map(|at| at + phrase.len());
-    let at = ["answer is:", "answer is", "answer:"]
-        .into_iter()
-        .filter_map(after)
-        .max()?;
+    let at = ["answer is:", "answer is", "answer:"].into_iter().filter_map(after).max()?;
     rest_of_line(text, at)
 }
 
@@ -202,10 +182,7 @@ impl Audit {
     /// Counts one row.
     pub fn add(&mut self, row: &AuditRow) {
         self.total += 1;
-        *self
-            .methods
-            .entry(row.method.as_str().to_string())
-            .or_default() += 1;
+        *self.methods.entry(row.method.as_str().to_string()).or_default() += 1;
         self.with_box += usize::from(row.boxes > 0);
         self.several_boxes += usize::from(row.boxes > 1);
         self.missing += usize::from(row.method == Method::None);
@@ -213,10 +190,7 @@ impl Audit {
         self.at_limit_without_box += usize::from(row.at_limit && row.boxes == 0);
         match &row.loose {
             Some(loose) if !row.qwen && loose.qwen => {
-                *self
-                    .loose_would_gain
-                    .entry(loose.rule.as_str().to_string())
-                    .or_default() += 1;
+                *self.loose_would_gain.entry(loose.rule.as_str().to_string()).or_default() += 1;
             }
             Some(loose) if row.qwen && !loose.qwen => self.loose_would_lose += 1,
             _ => {}
@@ -257,12 +231,7 @@ pub struct Retries {
 
 impl Retries {
     /// Counts one sample; `correct` picks the verdict that counts.
-    pub fn add(
-        &mut self,
-        first: &Verdict,
-        retry: Option<&Verdict>,
-        correct: impl Fn(&Verdict) -> bool,
-    ) {
+    pub fn add(&mut self, first: &Verdict, retry: Option<&Verdict>, correct: impl Fn(&Verdict) -> bool) {
         let before = correct(first);
         let after = retry.map_or(before, &correct);
         self.total += 1;

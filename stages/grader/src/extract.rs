@@ -82,17 +82,8 @@ pub fn extract_answer(text: &str, data_name: &str) -> Extraction {
     let (clean, removed) = drop_stray(text);
     if CHOICE_SETS.contains(&data_name) {
         let answer = choice_answer_clean(&clean);
-        let method = if answer.is_empty() {
-            Method::None
-        } else {
-            Method::Choice
-        };
-        return Extraction {
-            raw: answer.clone(),
-            answer,
-            method,
-            span: None,
-        };
+        let method = if answer.is_empty() { Method::None } else { Method::Choice };
+        return Extraction { raw: answer.clone(), answer, method, span: None };
     }
     let (start, end, method) = find(&clean);
     let raw = match method {
@@ -107,20 +98,10 @@ pub fn extract_answer(text: &str, data_name: &str) -> Extraction {
     }
     let answer = normalised(&answer, data_name);
     if method == Method::None || start == end {
-        return Extraction {
-            raw: String::new(),
-            answer,
-            method: Method::None,
-            span: None,
-        };
+        return Extraction { raw: String::new(), answer, method: Method::None, span: None };
     }
     let span = Some((restore(&removed, start), restore(&removed, end)));
-    Extraction {
-        raw: raw.into_owned(),
-        answer,
-        method,
-        span,
-    }
+    Extraction { raw: raw.into_owned(), answer, method, span }
 }
 
 /// A raw answer after Qwen's normalisation.
@@ -136,12 +117,7 @@ pub fn extract_gsm8k(text: &str) -> Option<Extraction> {
     let start = raw.as_ptr() as usize - text.as_ptr() as usize;
     let answer = strip_string(&raw.replace(',', ""), false);
     let span = Some((start, start + raw.len()));
-    Some(Extraction {
-        raw: raw.to_string(),
-        answer,
-        method: Method::Gsm8k,
-        span,
-    })
+    Some(Extraction { raw: raw.to_string(), answer, method: Method::Gsm8k, span })
 }
 
 /// Byte range of the answer in `text`, and the rule that found it.
@@ -156,10 +132,9 @@ fn find(text: &str) -> (usize, usize, Method) {
     if let Some(at) = text.rfind("boxed") {
         return boxed(text, at + "boxed".len());
     }
-    for (marker, method) in [
-        ("he answer is", Method::TheAnswerIs),
-        ("final answer is", Method::FinalAnswerIs),
-    ] {
+    for (marker, method) in
+        [("he answer is", Method::TheAnswerIs), ("final answer is", Method::FinalAnswerIs)]
+    {
         if let Some(at) = text.rfind(marker) {
             return trimmed(text, at + marker.len(), text.len(), method);
         }
@@ -167,9 +142,7 @@ fn find(text: &str) -> (usize, usize, Method) {
     const CHINESE: &str = "答案是";
     if let Some(at) = text.find(CHINESE) {
         let start = at + CHINESE.len();
-        let end = text[start..]
-            .find(CHINESE)
-            .map_or(text.len(), |e| start + e);
+        let end = text[start..].find(CHINESE).map_or(text.len(), |e| start + e);
         let (start, end, _) = trimmed(text, start, end, Method::Chinese);
         let end = text[start..end].find("\n\n").map_or(end, |e| start + e);
         return trimmed(text, start, end, Method::Chinese);

@@ -68,11 +68,7 @@ pub fn grade_answer(pred: &str, gold: &str, data_name: &str) -> Verdict {
     let found = Extraction {
         raw: pred.to_string(),
         answer: extract::normalised(pred, data_name),
-        method: if pred.trim().is_empty() {
-            Method::None
-        } else {
-            Method::Given
-        },
+        method: if pred.trim().is_empty() { Method::None } else { Method::Given },
         span: None,
     };
     verdict(found, pred, gold, data_name)
@@ -80,7 +76,13 @@ pub fn grade_answer(pred: &str, gold: &str, data_name: &str) -> Verdict {
 
 fn verdict(found: Extraction, text: &str, gold: &str, data_name: &str) -> Verdict {
     let parsed = parse_ground_truth(gold, data_name);
-    let pred = qwen_prediction(&found.answer, text, &parsed, data_name);
+    // Where stripping changed nothing, stripping again changes nothing.
+    let twice = if found.answer == found.raw {
+        found.answer.clone()
+    } else {
+        strip_string(&found.answer, extract::keeps_units(data_name))
+    };
+    let pred = with_choice_rule(twice, text, &parsed);
     let qwen = math_equal(&pred, &parsed);
     let gold = final_answer(gold);
     let strict = strict::equal(&found.raw, &gold);
@@ -100,7 +102,10 @@ fn verdict(found: Extraction, text: &str, gold: &str, data_name: &str) -> Verdic
 /// The prediction that Qwen's harness compares: stripped once more, then cleaned where the gold
 /// answer (as [`parse_ground_truth`] gives it) is a choice.
 pub fn qwen_prediction(answer: &str, text: &str, gold: &str, data_name: &str) -> String {
-    let pred = strip_string(answer, extract::keeps_units(data_name));
+    with_choice_rule(strip_string(answer, extract::keeps_units(data_name)), text, gold)
+}
+
+fn with_choice_rule(pred: String, text: &str, gold: &str) -> String {
     let letter = |s: &str| matches!(s, "A" | "B" | "C" | "D" | "E");
     if letter(gold) && !letter(&pred) {
         choice::choice_answer_clean(text)

@@ -49,10 +49,7 @@ impl Summary {
         self.total += 1;
         self.qwen += usize::from(verdict.qwen);
         self.strict += usize::from(verdict.strict);
-        *self
-            .methods
-            .entry(verdict.method.as_str().to_string())
-            .or_default() += 1;
+        *self.methods.entry(verdict.method.as_str().to_string()).or_default() += 1;
         if verdict.qwen == verdict.strict {
             return;
         }
@@ -67,10 +64,7 @@ impl Summary {
             gold: verdict.gold.clone(),
             qwen: verdict.qwen,
             strict: verdict.strict,
-            reasons: (
-                verdict.qwen_reason.as_str().into(),
-                verdict.strict_reason.as_str().into(),
-            ),
+            reasons: (verdict.qwen_reason.as_str().into(), verdict.strict_reason.as_str().into()),
         });
     }
 }
@@ -79,38 +73,15 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |n: usize| 100.0 * n as f64 / self.total.max(1) as f64;
         writeln!(f, "graded        {:>8}", self.total)?;
-        writeln!(
-            f,
-            "qwen correct  {:>8}  {:6.2} %",
-            self.qwen,
-            share(self.qwen)
-        )?;
-        writeln!(
-            f,
-            "strict correct{:>8}  {:6.2} %",
-            self.strict,
-            share(self.strict)
-        )?;
-        writeln!(
-            f,
-            "qwen only     {:>8}  {:6.2} %",
-            self.qwen_only,
-            share(self.qwen_only)
-        )?;
-        writeln!(
-            f,
-            "strict only   {:>8}  {:6.2} %",
-            self.strict_only,
-            share(self.strict_only)
-        )?;
+        writeln!(f, "qwen correct  {:>8}  {:6.2} %", self.qwen, share(self.qwen))?;
+        writeln!(f, "strict correct{:>8}  {:6.2} %", self.strict, share(self.strict))?;
+        writeln!(f, "qwen only     {:>8}  {:6.2} %", self.qwen_only, share(self.qwen_only))?;
+        writeln!(f, "strict only   {:>8}  {:6.2} %", self.strict_only, share(self.strict_only))?;
         for (method, n) in &self.methods {
             writeln!(f, "by {method:<16} {n:>6}  {:6.2} %", share(*n))?;
         }
         if !self.disagreements.is_empty() {
-            writeln!(
-                f,
-                "\nline  qwen    strict  reasons             answer | gold"
-            )?;
+            writeln!(f, "\nline  qwen    strict  reasons             answer | gold")?;
         }
         for d in &self.disagreements {
             let reasons = format!("{}/{}", d.reasons.0, d.reasons.1);
@@ -130,11 +101,7 @@ impl fmt::Display for Summary {
 
 /// The start of a text on one line.
 fn shown(text: &str) -> String {
-    let mut out: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(60)
-        .collect();
+    let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(60).collect();
     if text.chars().count() > 60 {
         out.push('…');
     }

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 #[test]
 fn a_line_comes_back_with_its_verdicts() {
-    let line =
-        r#"{"id": 7, "text": "so \\boxed{0.5}", "gold": "\\frac{1}{2}", "data_name": "math"}"#;
+    let line = r#"{"id": 7, "text": "so \\boxed{0.5}", "gold": "\\frac{1}{2}", "data_name": "math"}"#;
     let (row, _) = grade_line(line, "math500").unwrap();
     assert_eq!(row["id"], 7);
     assert_eq!(row["extracted"], "0.5");
@@ -24,10 +23,7 @@ fn a_line_comes_back_with_its_verdicts() {
 #[test]
 fn numbers_may_stand_for_texts() {
     let (row, _) = grade_line(r#"{"pred": 27.0, "gold": 27}"#, "amc23").unwrap();
-    assert_eq!(
-        (row["qwen"].as_bool(), row["method"].as_str()),
-        (Some(true), Some("given"))
-    );
+    assert_eq!((row["qwen"].as_bool(), row["method"].as_str()), (Some(true), Some("given")));
 }
 
 #[test]
@@ -37,10 +33,8 @@ fn bad_lines_are_named_and_the_rest_keeps_its_order() {
         match i {
             5 => input.push_str("{\n"),
             77 => input.push_str("{\"pred\": \"1\"}\n"),
-            99 => input.push_str("\n"),
-            _ => input.push_str(&format!(
-                "{{\"n\": {i}, \"pred\": \"{i}\", \"gold\": \"1000\"}}\n"
-            )),
+            99 => input.push('\n'),
+            _ => input.push_str(&format!("{{\"n\": {i}, \"pred\": \"{i}\", \"gold\": \"1000\"}}\n")),
         }
     }
     let mut output = Vec::new();
@@ -52,11 +46,7 @@ fn bad_lines_are_named_and_the_rest_keeps_its_order() {
     let numbers: Vec<u64> = String::from_utf8(output)
         .unwrap()
         .lines()
-        .map(|l| {
-            serde_json::from_str::<Value>(l).unwrap()["n"]
-                .as_u64()
-                .unwrap()
-        })
+        .map(|l| serde_json::from_str::<Value>(l).unwrap()["n"].as_u64().unwrap())
         .collect();
     assert_eq!(numbers.len(), 9_997);
     assert!(numbers.is_sorted());
@@ -104,14 +94,8 @@ fn an_audit_counts_what_happened() {
         let verdict = grade_output(text, gold, "math500");
         audit.add(&audit_row(text, gold, "math500", at_limit, &verdict));
     }
-    assert_eq!(
-        (audit.total, audit.with_box, audit.several_boxes),
-        (4, 2, 2)
-    );
-    assert_eq!(
-        (audit.missing, audit.at_limit, audit.at_limit_without_box),
-        (2, 2, 1)
-    );
+    assert_eq!((audit.total, audit.with_box, audit.several_boxes), (4, 2, 2));
+    assert_eq!((audit.missing, audit.at_limit, audit.at_limit_without_box), (2, 2, 1));
     assert_eq!(audit.loose_would_gain["filled_box"], 1);
     assert_eq!(audit.loose_would_gain["bold"], 1);
 }
@@ -125,12 +109,6 @@ fn retries_are_counted_apart() {
     retries.add(&right, None, |v| v.qwen);
     retries.add(&wrong, Some(&right), |v| v.qwen);
     retries.add(&wrong, Some(&wrong), |v| v.qwen);
-    assert_eq!(
-        (retries.total, retries.first_correct, retries.retried),
-        (3, 1, 2)
-    );
-    assert_eq!(
-        (retries.rescued, retries.spoiled, retries.final_correct),
-        (1, 0, 2)
-    );
+    assert_eq!((retries.total, retries.first_correct, retries.retried), (3, 1, 2));
+    assert_eq!((retries.rescued, retries.spoiled, retries.final_correct), (1, 0, 2));
 }

@@ -10,20 +10,14 @@ fn qwen(pred: &str, gold: &str) -> bool {
 fn nested_braces_in_a_box() {
     let text = r"so \boxed{\frac{1}{2}} it is";
     let found = extract_answer(text, "math500");
-    assert_eq!(
-        (found.answer.as_str(), found.method),
-        (r"\frac{1}{2}", Method::Boxed)
-    );
+    assert_eq!((found.answer.as_str(), found.method), (r"\frac{1}{2}", Method::Boxed));
     let (start, end) = found.span.unwrap();
     assert_eq!(&text[start..end], r"\frac{1}{2}");
 }
 
 #[test]
 fn the_last_box_counts_closed_or_not() {
-    assert_eq!(
-        extract_answer(r"\boxed{1}, no: \boxed{2}", "math500").answer,
-        "2"
-    );
+    assert_eq!(extract_answer(r"\boxed{1}, no: \boxed{2}", "math500").answer, "2");
     assert_eq!(extract_answer(r"\boxed{3", "math500").answer, "3");
 }
 
@@ -31,10 +25,7 @@ fn the_last_box_counts_closed_or_not() {
 fn an_empty_last_box_is_no_answer() {
     for text in [r"\boxed{5} then \boxed{", r"\boxed{5} then \boxed{}"] {
         let found = extract_answer(text, "math500");
-        assert_eq!(
-            (found.answer.as_str(), found.method, found.span),
-            ("", Method::None, None)
-        );
+        assert_eq!((found.answer.as_str(), found.method, found.span), ("", Method::None, None));
         let verdict = grade_output(text, "5", "math500");
         assert!(!verdict.qwen && !verdict.strict);
         assert_eq!(verdict.qwen_reason, Reason::None);
@@ -45,19 +36,13 @@ fn an_empty_last_box_is_no_answer() {
 fn thousands_separators() {
     assert!(qwen("1,234", "1234"));
     assert!(qwen("1234", "1,234"));
-    assert_eq!(
-        extract_answer("it comes to 1,234,567 dollars", "gsm8k").answer,
-        "1234567"
-    );
+    assert_eq!(extract_answer("it comes to 1,234,567 dollars", "gsm8k").answer, "1234567");
 }
 
 #[test]
 fn fractions_without_braces() {
     assert!(qwen(r"\frac12", "1/2"));
-    assert_eq!(
-        grader::qwen::strip::strip_string(r"\frac{72}1", false),
-        r"\frac{72}1"
-    );
+    assert_eq!(grader::qwen::strip::strip_string(r"\frac{72}1", false), r"\frac{72}1");
 }
 
 #[test]
@@ -84,13 +69,7 @@ fn a_direction_normalises_to_nothing() {
 
 #[test]
 fn power_towers_answer_at_once() {
-    for tower in [
-        "5^(5^(5^5))",
-        "5^{5^{5^{5}}}",
-        "9^{9^{9^{9}}}",
-        "10^{10^{10}}",
-        "((((9^9)^9)^9)^9)^9!",
-    ] {
+    for tower in ["5^(5^(5^5))", "5^{5^{5^{5}}}", "9^{9^{9^{9}}}", "10^{10^{10}}", "((((9^9)^9)^9)^9)^9!"] {
         let verdict = grade_answer(tower, "1", "math500");
         assert!(!verdict.strict, "{tower}");
     }
@@ -119,11 +98,7 @@ fn every_rule_names_itself() {
         (r"boxed $7$", "math", Method::None),
         ("The answer is 7.", "math", Method::TheAnswerIs),
         ("My final answer is 7", "math", Method::FinalAnswerIs),
-        (
-            "The final answer is $7$. I hope it is correct.",
-            "math",
-            Method::Minerva,
-        ),
+        ("The final answer is $7$. I hope it is correct.", "math", Method::Minerva),
         ("答案是 7\n\n下一题", "math", Method::Chinese),
         ("6 and 7", "math", Method::LastNumber),
         ("nothing", "math", Method::None),
@@ -141,4 +116,17 @@ fn spans_lie_in_the_original_text() {
     let (start, end) = found.span.unwrap();
     assert_eq!(&text[start..end], "-1,234.50");
     assert_eq!(found.raw, "-1,234.50");
+}
+
+#[test]
+fn texts_that_can_be_read_in_many_ways_are_given_up() {
+    // Found by fuzzing: each bar may open or close, each bracket may be an argument or a factor.
+    let bars = r"\bigl(6x, \frac{2}{4||||||||||||||||||||||||||frac{2igr)";
+    let calls = "f(".repeat(300);
+    let braces = r"\frac{3441}{3 \frac{2}{4}\bigr)(6x,\fra}1124";
+    let deep = format!("{}1{}", "(".repeat(5000), ")".repeat(5000));
+    for text in [bars, &calls, braces, &deep, &"|x".repeat(200), &"{[(".repeat(100)] {
+        assert!(!qwen(text, "7"), "{text}");
+        assert!(qwen(text, text), "{text}");
+    }
 }

@@ -9,19 +9,13 @@ use grader::qwen::strip::strip_string;
 use serde_json::Value;
 
 fn rows(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     let text = std::fs::read_to_string(&path).unwrap();
-    text.lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect()
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
 fn field<'a>(row: &'a Value, key: &str) -> &'a str {
-    row[key]
-        .as_str()
-        .unwrap_or_else(|| panic!("{key} in {row}"))
+    row[key].as_str().unwrap_or_else(|| panic!("{key} in {row}"))
 }
 
 /// Rows (by id) where the Qwen rules of this crate differ from Python's, as stated in the crate's
@@ -35,28 +29,18 @@ fn qwen_verdicts_on_pairs() {
     for row in &rows {
         let columns = [
             ("qwen_raw", field(row, "pred"), field(row, "gold")),
-            (
-                "qwen_pipeline",
-                field(row, "pred_stripped"),
-                field(row, "gold_stripped"),
-            ),
+            ("qwen_pipeline", field(row, "pred_stripped"), field(row, "gold_stripped")),
         ];
         for (column, pred, gold) in columns {
             let Some(want) = row[column].as_bool() else {
                 continue;
             };
             if math_equal(pred, gold).equal != want {
-                differ.push(format!(
-                    "{} {column}: {pred} | {gold} is {want}",
-                    field(row, "id")
-                ));
+                differ.push(format!("{} {column}: {pred} | {gold} is {want}", field(row, "id")));
             }
         }
     }
-    let unknown: Vec<_> = differ
-        .iter()
-        .filter(|d| !KNOWN.iter().any(|k| d.starts_with(k)))
-        .collect();
+    let unknown: Vec<_> = differ.iter().filter(|d| !KNOWN.iter().any(|k| d.starts_with(k))).collect();
     assert!(rows.len() > 2000);
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
@@ -71,11 +55,7 @@ fn normalisation_of_pairs() {
         assert_eq!(got, field(&row, "pred_stripped"), "{row}");
         // A gold with a box is taken for a worked solution; these rows take it for an answer.
         if !field(&row, "gold").contains("boxed") {
-            assert_eq!(
-                parse_ground_truth(field(&row, "gold"), data_name),
-                gold,
-                "{row}"
-            );
+            assert_eq!(parse_ground_truth(field(&row, "gold"), data_name), gold, "{row}");
         }
     }
 }
@@ -104,11 +84,7 @@ fn extraction_and_verdict_of_outputs() {
 fn single_steps() {
     for row in rows("vectors.jsonl") {
         match field(&row, "kind") {
-            "strip" => assert_eq!(
-                strip_string(field(&row, "in"), false),
-                field(&row, "out"),
-                "{row}"
-            ),
+            "strip" => assert_eq!(strip_string(field(&row, "in"), false), field(&row, "out"), "{row}"),
             "extract" => {
                 let found = grader::extract_answer(field(&row, "in"), field(&row, "data"));
                 assert_eq!(found.answer, field(&row, "out"), "{row}");

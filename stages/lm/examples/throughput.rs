@@ -1,11 +1,12 @@
 //! Generation throughput of a checkpoint, as one line of JSON; `benches/throughput.py` runs it beside
 //! `transformers`.
 //!
-//!     throughput MODEL BATCH PROMPT_TOKENS NEW_TOKENS [REPEATS]
+//!     throughput MODEL BATCH PROMPT_TOKENS NEW_TOKENS [REPEATS] [tensors]
 //!
 //! Prompts are random and different, decoding is greedy and never stops early. Of the repeats the
 //! fastest counts, since anything else running on the machine only adds time. Processor time is given
-//! too (Linux, all threads): on a shared machine it is the steadier figure.
+//! too (Linux, all threads): on a shared machine it is the steadier figure. `tensors` asks for burn's
+//! tensor operations instead of the path written for the CPU.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -21,7 +22,7 @@ use lm::rng::Stream;
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, batch, prompt, new, rest @ ..] = &args[..] else {
-        return Err("usage: throughput MODEL BATCH PROMPT_TOKENS NEW_TOKENS [REPEATS]".into());
+        return Err("usage: throughput MODEL BATCH PROMPT_TOKENS NEW_TOKENS [REPEATS] [tensors]".into());
     };
     let batch: usize = batch.parse()?;
     let prompt: usize = prompt.parse()?;
@@ -31,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checkpoint = Checkpoint::open(Path::new(path))?;
     let model = Model::load(&checkpoint, &Device::flex(), DType::F32)?;
     let load = begin.elapsed().as_secs_f64();
-    let options = EngineOptions { max_batch: batch, ..EngineOptions::default() };
+    let tensors = rest.get(1).is_some_and(|word| word == "tensors");
+    let options = EngineOptions { max_batch: batch, tensors, ..EngineOptions::default() };
     let mut engine = Engine::new(&model, None, None, options);
     let mut run = |max_tokens: usize, seed: u64| -> Result<(f64, f64), Box<dyn Error>> {
         let ids = |row: usize| {

@@ -169,6 +169,62 @@ fn gguf_metadata_gives_the_configuration() {
 }
 
 #[test]
+fn gguf_refusals_name_what_they_refuse() {
+    let whole = fs::read(fixtures().join("gguf/llama.gguf")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.gguf");
+    let attempt = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        let error = fails(&file);
+        assert!(error.contains("model.gguf: "), "{error}");
+        error
+    };
+    let patch = |find: &[u8], skip: usize, new: &[u8]| {
+        let at = whole.windows(find.len()).position(|window| window == find).unwrap() + find.len() + skip;
+        let mut bytes = whole.clone();
+        bytes[at..at + new.len()].copy_from_slice(new);
+        attempt(&bytes)
+    };
+    // A metadata value is a type (4 bytes), for texts a length (8), and the text.
+    let error = patch(b"general.architecture", 12, b"gemma");
+    assert!(error.contains("\"gemma\" is not supported"), "{error}");
+    let error = patch(b"llama.rope.dimension_count", 4, &2u32.to_le_bytes());
+    assert!(error.contains("partial rotary embedding"), "{error}");
+    let error = patch(b"llama.rope.freq_bas", 0, b"x");
+    assert!(error.contains("`rope_theta` is missing"), "{error}");
+    let error = patch(b"llama.block_count", 4, &u32::MAX.to_le_bytes());
+    assert!(error.contains("num_hidden_layers"), "{error}");
+    // A tensor is a number of dimensions (4), two dimensions (16), a type (4) and an offset (8).
+    let q = b"blk.0.attn_q.weight";
+    let error = patch(q, 20, &10u32.to_le_bytes());
+    assert!(error.contains("`blk.0.attn_q.weight` is stored as Q2_K"), "{error}");
+    let error = patch(q, 20, &14u32.to_le_bytes());
+    assert!(error.contains("no multiple of the block size 256"), "{error}");
+    for (skip, number) in [(24, 1u64 << 40), (24, u64::MAX - 31), (4, 1 << 62), (24, 33)] {
+        let error = patch(q, skip, &number.to_le_bytes());
+        assert!(
+            error.contains("`blk.0.attn_q.weight`") && error.contains("does not lie inside the file"),
+            "{error}"
+        );
+    }
+    let error = patch(q, 24, &0u64.to_le_bytes());
+    assert!(error.contains("overlaps"), "{error}");
+    let error = patch(q, 4, &8u64.to_le_bytes());
+    assert!(error.contains("has shape [16, 8], but config.json calls for [16, 16]"), "{error}");
+    let error = patch(b"blk.0.attn_q.weigh", 0, b"x");
+    assert!(error.contains("missing: model.layers.0.self_attn.q_proj.weight"), "{error}");
+
+    let mut version = whole.clone();
+    version[4..8].copy_from_slice(&3u32.to_be_bytes());
+    assert!(attempt(&version).contains("big-endian"));
+    for length in [4, 10, 100, 5000, whole.len() - 100] {
+        let error = attempt(&whole[..length]);
+        assert!(error.contains("truncated"), "{length}: {error}");
+    }
+    assert!(attempt(b"GGML").contains("is no GGUF file"));
+}
+
+#[test]
 fn a_wrong_shape_is_refused_before_anything_is_read() {
     let checkpoint = Checkpoint::open(&tiny("llama-gqa")).unwrap();
     let load = |name, shape| checkpoint.load::<2>(name, shape, &Device::flex(), DType::F32);

@@ -13,10 +13,7 @@ pub fn choice_answer_clean(text: &str) -> String {
     if TRIGGERS.iter().any(|t| s.matches(t).count() > 1) {
         s = s.split("\n\n").next().unwrap_or(s);
     }
-    let after = TRIGGERS
-        .iter()
-        .filter_map(|t| s.rfind(t).map(|at| at + t.len()))
-        .max();
+    let after = TRIGGERS.iter().filter_map(|t| s.rfind(t).map(|at| at + t.len())).max();
     if let Some(at) = after {
         s = &s[at..];
     }
@@ -39,17 +36,10 @@ pub fn keep_choice_letters(pred: &str) -> String {
 }
 
 fn clean(s: &str, first: bool) -> String {
-    let s = s
-        .trim_matches('\n')
-        .trim_end_matches('.')
-        .trim_end_matches('/');
+    let s = s.trim_matches('\n').trim_end_matches('.').trim_end_matches('/');
     let s = s.trim_matches(' ').trim_start_matches(':');
     let mut found = letters(s);
-    let letter = if first {
-        found.next()
-    } else {
-        found.next_back()
-    };
+    let letter = if first { found.next() } else { found.next_back() };
     let out = match letter {
         Some(c) => return c.to_string(),
         None => pystr::strip(s).trim_matches('.'),

@@ -21,17 +21,11 @@ const MAX_LEN: usize = 20_000;
 const MAX_DEPTH: u32 = 32;
 
 fn yes(reason: Reason) -> QwenVerdict {
-    QwenVerdict {
-        equal: true,
-        reason,
-    }
+    QwenVerdict { equal: true, reason }
 }
 
 fn no(reason: Reason) -> QwenVerdict {
-    QwenVerdict {
-        equal: false,
-        reason,
-    }
+    QwenVerdict { equal: false, reason }
 }
 
 /// Compares two normalised answers as `math_equal(pred, gold)` does.
@@ -48,10 +42,7 @@ fn compare(pred: &str, gold: &str, depth: u32) -> QwenVerdict {
     }
     if let (Some(p), Some(g)) = (parse_digits(pred), parse_digits(gold)) {
         let equal = [g / 100.0, g, g * 100.0].iter().any(|&g| close(g, p));
-        return QwenVerdict {
-            equal,
-            reason: Reason::Numeric,
-        };
+        return QwenVerdict { equal, reason: Reason::Numeric };
     }
     if pred.is_empty() {
         return no(Reason::None);
@@ -77,10 +68,7 @@ fn compare(pred: &str, gold: &str, depth: u32) -> QwenVerdict {
     if equations_equal(pred, gold, depth) {
         return yes(Reason::Equation);
     }
-    QwenVerdict {
-        equal: symbolic_equal(pred, gold),
-        reason: Reason::Symbolic,
-    }
+    QwenVerdict { equal: symbolic_equal(pred, gold), reason: Reason::Symbolic }
 }
 
 /// Equal but for case.
@@ -128,9 +116,7 @@ fn str_to_pmatrix(gold: &str) -> String {
         let end = line.rfind('}')?;
         let comma = line[..end].rfind(',')?;
         let start = line[..comma].find('{')?;
-        let inner = line[start..=end]
-            .trim_matches(['{', '}'])
-            .replace(',', "\\");
+        let inner = line[start..=end].trim_matches(['{', '}']).replace(',', "\\");
         Some(format!("\\begin{{pmatrix}}{inner}\\end{{pmatrix}}"))
     };
     let columns: Vec<String> = gold.split('\n').filter_map(column).collect();
@@ -142,20 +128,20 @@ fn same_without_brackets(pred: &str, gold: &str) -> bool {
     let wrapped = |s: &str, open, close| s.starts_with(open) && s.ends_with(close);
     let strip = (wrapped(pred, '[', ']') && !gold.starts_with('('))
         || (wrapped(pred, '(', ')') && !gold.starts_with('['));
-    let cut = |s: &'_ str| -> String {
-        let s = if strip {
-            s.trim_matches(['[', ']', '(', ')'])
-        } else {
-            s
-        };
-        s.chars()
-            .filter(|c| !matches!(c, '{' | '}' | '(' | ')'))
-            .collect()
-    };
     if !strip && !pred.contains(['{', '}', '(', ')']) && !gold.contains(['{', '}', '(', ')']) {
         return false;
     }
-    same(&cut(pred), &cut(gold))
+    fn inside(s: &str, strip: bool) -> &str {
+        if strip { s.trim_matches(['[', ']', '(', ')']) } else { s }
+    }
+    let (pred, gold) = (inside(pred, strip), inside(gold, strip));
+    let kept = |c: &char| !matches!(c, '{' | '}' | '(' | ')');
+    if pred.is_ascii() && gold.is_ascii() {
+        let lower = |c: char| c.to_ascii_lowercase();
+        return pred.chars().filter(kept).map(lower).eq(gold.chars().filter(kept).map(lower));
+    }
+    let text = |s: &str| s.chars().filter(kept).collect::<String>().to_lowercase();
+    text(pred) == text(gold)
 }
 
 /// Starts with `(` or `[` and has a `)` or `]` later on the line.
@@ -180,10 +166,7 @@ fn inner(s: &str) -> &str {
 fn lists_equal(pred: &str, gold: &str, depth: u32) -> bool {
     let (pred, gold) = (inner(pred), inner(gold));
     pred.split(',').count() == gold.split(',').count()
-        && pred
-            .split(',')
-            .zip(gold.split(','))
-            .all(|(p, g)| compare(p, g, depth + 1).equal)
+        && pred.split(',').zip(gold.split(',')).all(|(p, g)| compare(p, g, depth + 1).equal)
 }
 
 fn is_matrix(s: &str) -> bool {
@@ -194,21 +177,14 @@ fn is_matrix(s: &str) -> bool {
 fn matrices_equal(pred: &str, gold: &str, depth: u32) -> bool {
     fn rows(s: &str) -> Vec<&str> {
         let (start, end) = ("\\begin{pmatrix}".len(), "\\end{pmatrix}".len());
-        let body = s
-            .get(start..s.len().saturating_sub(end))
-            .unwrap_or_default();
-        body.split("\\\\")
-            .map(pystr::strip)
-            .filter(|l| !l.is_empty())
-            .collect()
+        let body = s.get(start..s.len().saturating_sub(end)).unwrap_or_default();
+        body.split("\\\\").map(pystr::strip).filter(|l| !l.is_empty()).collect()
     }
     let (pred, gold) = (rows(pred), rows(gold));
     pred.len() == gold.len()
         && pred.iter().zip(&gold).all(|(p, g)| {
             p.split('&').count() == g.split('&').count()
-                && p.split('&')
-                    .zip(g.split('&'))
-                    .all(|(p, g)| compare(p, g, depth + 1).equal)
+                && p.split('&').zip(g.split('&')).all(|(p, g)| compare(p, g, depth + 1).equal)
         })
 }
 

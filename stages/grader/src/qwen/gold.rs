@@ -16,11 +16,7 @@ pub fn parse_ground_truth(gold: &str, data_name: &str) -> String {
             } else {
                 normalised(gold, data_name)
             };
-            if keeps_units(data_name) {
-                shorten(&answer)
-            } else {
-                answer
-            }
+            if keeps_units(data_name) { shorten(&answer) } else { answer }
         }
         "carp_en" => shorten(gold),
         "gsm8k" => {
@@ -34,12 +30,11 @@ pub fn parse_ground_truth(gold: &str, data_name: &str) -> String {
 }
 
 fn twice(answer: &str) -> String {
-    strip_string(&strip_string(answer, false), false)
+    let once = strip_string(answer, false);
+    // Where stripping changed nothing, stripping again changes nothing.
+    if once == answer { once } else { strip_string(&once, false) }
 }
 
 fn shorten(answer: &str) -> String {
-    answer
-        .replace("\\neq", "\\ne")
-        .replace("\\leq", "\\le")
-        .replace("\\geq", "\\ge")
+    answer.replace("\\neq", "\\ne").replace("\\leq", "\\le").replace("\\geq", "\\ge")
 }

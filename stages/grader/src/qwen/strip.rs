@@ -52,15 +52,9 @@ impl Chars {
 /// Normalises an answer; `keep_units` leaves unit words in place.
 pub fn strip_string(answer: &str, keep_units: bool) -> String {
     let trimmed = pystr::strip(answer);
-    let mut s = if trimmed.contains('\n') {
-        trimmed.replace('\n', "")
-    } else {
-        trimmed.to_string()
-    };
+    let mut s = if trimmed.contains('\n') { trimmed.replace('\n', "") } else { trimmed.to_string() };
     s.truncate(s.trim_end_matches('.').len());
-    if s.bytes()
-        .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b','))
-    {
+    if s.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b',')) {
         return words::word_to_num(&s).unwrap_or(s);
     }
     canonical_commands(&mut s);
@@ -77,9 +71,7 @@ pub fn strip_string(answer: &str, keep_units: bool) -> String {
     }
     cut_groups(&mut s, "\\text{", true);
     if chars.has(b'=') || chars.has(b'\\') {
-        for gone in [
-            "x=", "y=", "z=", "x\\in", "y\\in", "z\\in", "x\\to", "y\\to", "z\\to",
-        ] {
+        for gone in ["x=", "y=", "z=", "x\\in", "y\\in", "z\\in", "x\\to", "y\\to", "z\\to"] {
             chars.replace(&mut s, gone, "");
         }
     }
@@ -154,9 +146,7 @@ fn canonical_commands(s: &mut String) {
 /// Cuts from the first `\text{` where the answer ends in a brace (meant for a unit at the end), and
 /// trims, unless nothing would remain.
 fn drop_trailing_text(s: &mut String) {
-    let cut = s
-        .find("\\text{")
-        .filter(|at| s.ends_with('}') && s.len() > at + 6);
+    let cut = s.find("\\text{").filter(|at| s.ends_with('}') && s.len() > at + 6);
     let rest = pystr::strip(&s[..cut.unwrap_or(s.len())]);
     if !rest.is_empty() && rest.len() != s.len() {
         *s = rest.to_string();
@@ -232,10 +222,7 @@ fn drop_zero_fractions(s: &mut String) {
         i += 1;
     }
     let zeros = out.trim_end_matches('0');
-    if let Some(head) = zeros
-        .strip_suffix('.')
-        .filter(|h| h.ends_with(pystr::is_decimal))
-    {
+    if let Some(head) = zeros.strip_suffix('.').filter(|h| h.ends_with(pystr::is_decimal)) {
         out.truncate(head.len());
     }
     *s = out;
@@ -310,11 +297,7 @@ fn slash_to_fraction(s: String) -> String {
         return s;
     }
     let fits = |side: &str| side.contains("sqrt") || is_plain_int(side);
-    if fits(a) && fits(b) {
-        format!("\\frac{{{a}}}{{{b}}}")
-    } else {
-        s
-    }
+    if fits(a) && fits(b) { format!("\\frac{{{a}}}{{{b}}}") } else { s }
 }
 
 /// Whether Python's `str(int(s)) == s`.

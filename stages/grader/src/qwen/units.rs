@@ -165,14 +165,8 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         .map(|u| u.to_string())
         .chain(plurals)
         .map(|u| {
-            let key = u
-                .split(|c| !pystr::is_word(c))
-                .find(|w| !w.is_empty())
-                .unwrap_or_default();
-            Unit {
-                key: key.to_string(),
-                pattern: u.chars().collect(),
-            }
+            let key = u.split(|c| !pystr::is_word(c)).find(|w| !w.is_empty()).unwrap_or_default();
+            Unit { key: key.to_string(), pattern: u.chars().collect() }
         })
         .collect();
     let mut keys: Vec<String> = units.iter().map(|u| u.key.clone()).collect();
@@ -191,11 +185,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
             lengths[usize::from(b)] |= 1 << key.len().min(31);
         }
     }
-    Table {
-        units,
-        lengths,
-        by_key,
-    }
+    Table { units, lengths, by_key }
 });
 
 /// Deletes units that stand between non-word characters, in two passes over the list, unless
@@ -208,11 +198,18 @@ pub fn drop_units(text: &mut String) {
         Some(&b) if b.is_ascii() => table.lengths[usize::from(b)] >> word.len().min(31) & 1 == 1,
         Some(_) => true,
     };
-    for word in text.split(|c| !pystr::is_word(c)).filter(known) {
+    let mut look = |word: &str| {
         // "a .s" and its like end in a wildcard and a letter, so the first word decides.
-        if let Ok(i) = table.by_key.binary_search_by(|(k, _)| k.as_str().cmp(word)) {
+        if known(&word)
+            && let Ok(i) = table.by_key.binary_search_by(|(k, _)| k.as_str().cmp(word))
+        {
             wanted.extend(&table.by_key[i].1);
         }
+    };
+    if text.is_ascii() {
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).for_each(&mut look);
+    } else {
+        text.split(|c| !pystr::is_word(c)).for_each(&mut look);
     }
     if wanted.is_empty() {
         return;
@@ -272,9 +269,6 @@ fn without(text: &[char], unit: &[char]) -> Option<Vec<char>> {
 fn ends(text: &[char], start: usize, unit: &[char]) -> Option<usize> {
     let end = start + unit.len();
     let here = text.get(start..end)?;
-    let same = here
-        .iter()
-        .zip(unit)
-        .all(|(t, u)| t == u || (*u == '.' && *t != '\n'));
+    let same = here.iter().zip(unit).all(|(t, u)| t == u || (*u == '.' && *t != '\n'));
     (same && text.get(end).is_none_or(|&c| !pystr::is_word(c))).then_some(end)
 }

@@ -58,10 +58,8 @@ pub fn word_to_num(text: &str) -> Option<String> {
         return None;
     }
     // A single look at the words first: hardly any answer names a number.
-    let parts = || text.split(|c: char| c == '-' || pystr::is_space(c));
-    if !parts().any(|w| (3..=9).contains(&w.len()) && word(&w.to_ascii_lowercase()).is_some())
-        && text.is_ascii()
-    {
+    let mut parts = text.split(|c: char| c == '-' || pystr::is_space(c));
+    if text.is_ascii() && !parts.any(may_be_number_word) {
         return None;
     }
     let lower = text.replace('-', " ").to_lowercase();
@@ -70,12 +68,7 @@ pub fn word_to_num(text: &str) -> Option<String> {
         return None;
     }
     let count = |w: Word| words.iter().filter(|&&x| x == w).count();
-    let scales = [
-        Word::Number(1_000),
-        Word::Number(1_000_000),
-        Word::Number(BILLION),
-        Word::Point,
-    ];
+    let scales = [Word::Number(1_000), Word::Number(1_000_000), Word::Number(BILLION), Word::Point];
     if scales.into_iter().any(|w| count(w) > 1) {
         return None;
     }
@@ -104,14 +97,19 @@ pub fn word_to_num(text: &str) -> Option<String> {
     Some(super::pystr::float_repr(value))
 }
 
+/// A cheap look at length and letters before the word is looked up.
+fn may_be_number_word(w: &str) -> bool {
+    let same = |name: &str| name.len() == w.len() && name.eq_ignore_ascii_case(w);
+    (3..=9).contains(&w.len())
+        && w.bytes().all(|b| b.is_ascii_alphabetic())
+        && (same("point") || same("billion") || WORDS.iter().any(|(name, _)| same(name)))
+}
+
 fn word(w: &str) -> Option<Word> {
     match w {
         "point" => Some(Word::Point),
         "billion" => Some(Word::Number(BILLION)),
-        _ => WORDS
-            .iter()
-            .find(|(name, _)| *name == w)
-            .map(|&(_, n)| Word::Number(n)),
+        _ => WORDS.iter().find(|(name, _)| *name == w).map(|&(_, n)| Word::Number(n)),
     }
 }
 
@@ -120,11 +118,8 @@ fn digits(text: &str) -> Option<String> {
     if text.chars().count() > 4300 {
         return None;
     }
-    let ascii: String = text
-        .chars()
-        .filter_map(pystr::decimal_value)
-        .filter_map(|d| char::from_digit(d, 10))
-        .collect();
+    let ascii: String =
+        text.chars().filter_map(pystr::decimal_value).filter_map(|d| char::from_digit(d, 10)).collect();
     let trimmed = ascii.trim_start_matches('0');
     Some(if trimmed.is_empty() { "0" } else { trimmed }.to_string())
 }

@@ -112,6 +112,14 @@ pub(super) fn config(
         set("attention_bias", json!(has("blk.0.attn_q.bias")));
         set("mlp_bias", json!(has("blk.0.ffn_down.bias")));
     }
+    // Refused by name when the configuration is parsed.
+    let width = metadata.integer(&key("attention.key_length")).or(hidden.checked_div(heads));
+    let rotated = metadata.integer(&key("rope.dimension_count"));
+    if let (Some(rotated), Some(width)) = (rotated, width)
+        && rotated != width
+    {
+        set("partial_rotary_factor", json!(rotated as f64 / width as f64));
+    }
     if let Some(window) = metadata.integer(&key("attention.sliding_window")) {
         set("sliding_window", json!(window));
     }

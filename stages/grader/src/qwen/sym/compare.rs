@@ -11,14 +11,14 @@ use crate::qwen::equal::close;
 const POINTS: u32 = 5;
 
 /// Multiple of the error bound that counts as no difference.
-const SLACK: f64 = 32.0;
+const SLACK: f64 = 24.0;
 
 /// The same for expressions with floats and symbols, whose coefficients must be the same floats.
-const FLOAT_SLACK: f64 = 0.25;
+const FLOAT_SLACK: f64 = 0.18;
 
 /// Whether sympy would find two strings equal.
 pub fn symbolic_equal(a: &str, b: &str) -> bool {
-    let mut arena = Arena::default();
+    let mut arena = Arena::with_room_for(a.len() + b.len());
     let (_, a) = parse(a, &mut arena);
     let (_, b) = parse(b, &mut arena);
     objects_equal(&mut arena, &a, &b)
@@ -89,8 +89,15 @@ fn objects_equal(arena: &mut Arena, a: &Object, b: &Object) -> bool {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(arena, a, b))
         }
         (Object::Set(a), Object::Set(b)) => sets_equal(arena, a, b),
-        (Object::Matrix(r, c, a), Object::Matrix(s, d, b)) => {
-            r == s && c == d && a.iter().zip(b).all(|(&a, &b)| entries_equal(arena, a, b))
+        (
+            Object::Matrix { cols: c, plain: p, entries: a },
+            Object::Matrix { cols: d, plain: q, entries: b },
+        ) => {
+            // Only written-out matrices are rounded.
+            let rounded = *p && *q;
+            c == d
+                && a.len() == b.len()
+                && a.iter().zip(b).all(|(&a, &b)| entries_equal(arena, a, b, rounded))
         }
         _ => false,
     }
@@ -119,11 +126,7 @@ fn expressions_equal(arena: &Arena, a: Id, b: Id) -> bool {
     if !eval.symbolic(a) && !eval.symbolic(b) {
         return numbers_equal(arena, a, b);
     }
-    let slack = if eval.float(a) || eval.float(b) {
-        FLOAT_SLACK
-    } else {
-        SLACK
-    };
+    let slack = if eval.float(a) || eval.float(b) { FLOAT_SLACK } else { SLACK };
     (0..POINTS).all(|point| {
         eval.at(point, a.max(b));
         match (eval.again(a), eval.again(b)) {
@@ -221,8 +224,8 @@ fn sets_equal(arena: &mut Arena, a: &[Object], b: &[Object]) -> bool {
     a.iter().all(|x| inside(x, b)) && b.iter().all(|x| inside(x, a))
 }
 
-/// Entries equal as expressions, or rounded to three decimals.
-fn entries_equal(arena: &Arena, a: Id, b: Id) -> bool {
+/// Entries equal as expressions, or (if `rounded`) as numbers of three decimals.
+fn entries_equal(arena: &Arena, a: Id, b: Id, rounded: bool) -> bool {
     let mut eval = Evaluator::new(arena);
     let numeric = !eval.symbolic(a) && !eval.symbolic(b);
     if !numeric {
@@ -233,7 +236,7 @@ fn entries_equal(arena: &Arena, a: Id, b: Id) -> bool {
         (Value::Number { z: x, err: ex }, Value::Number { z: y, err: ey }) => {
             let round = |v: f64| (v * 1e3).round_ties_even();
             (x - y).norm() <= SLACK * (ex + ey)
-                || (x.is_real() && y.is_real() && round(x.re) == round(y.re))
+                || (rounded && x.is_real() && y.is_real() && round(x.re) == round(y.re))
         }
         _ => false,
     }

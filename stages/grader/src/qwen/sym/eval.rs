@@ -40,14 +40,8 @@ impl<'a> Evaluator<'a> {
             };
             let here = match *node {
                 Node::Num(_) | Node::Const(_) | Node::Infinity => Flags::default(),
-                Node::Float(_) => Flags {
-                    symbolic: false,
-                    float: true,
-                },
-                Node::Sym(_) => Flags {
-                    symbolic: true,
-                    float: false,
-                },
+                Node::Float(_) => Flags { symbolic: false, float: true },
+                Node::Sym(_) => Flags { symbolic: true, float: false },
                 Node::Add(a, b)
                 | Node::Mul(a, b)
                 | Node::Pow(a, b)
@@ -56,18 +50,12 @@ impl<'a> Evaluator<'a> {
                 Node::Neg(a) | Node::Fun(_, a) => of(a),
                 Node::Apply(_, s, e) => Flags {
                     symbolic: true,
-                    float: arena.args[s as usize..e as usize]
-                        .iter()
-                        .any(|&a| of(a).float),
+                    float: arena.args[s as usize..e as usize].iter().any(|&a| of(a).float),
                 },
             };
             flags.push(here);
         }
-        Evaluator {
-            arena,
-            values: Vec::with_capacity(arena.nodes.len()),
-            flags,
-        }
+        Evaluator { arena, values: Vec::with_capacity(arena.nodes.len()), flags }
     }
 
     /// Whether a symbol or an unknown function stands below the node.
@@ -98,9 +86,7 @@ impl<'a> Evaluator<'a> {
     /// What the node is the inverse of, if it is one.
     fn inverted(&self, id: Id) -> Option<Id> {
         match self.arena.nodes[id as usize] {
-            Node::Pow(base, e) if matches!(self.arena.nodes[e as usize], Node::Num(-1.0)) => {
-                Some(base)
-            }
+            Node::Pow(base, e) if matches!(self.arena.nodes[e as usize], Node::Num(-1.0)) => Some(base),
             _ => None,
         }
     }
@@ -129,38 +115,31 @@ impl<'a> Evaluator<'a> {
             Node::Infinity => Some((symbol(0x1f, point), 0.0)),
             Node::Sym(h) => Some((symbol(h, point), 0.0)),
             Node::Neg(a) => get(a).map(|(z, e)| (-z, e)),
-            Node::Add(a, b) => both(get(a), get(b))
-                .map(|((x, ex), (y, ey))| (x + y, ex + ey + EPS * (x + y).norm())),
+            Node::Add(a, b) => {
+                both(get(a), get(b)).map(|((x, ex), (y, ey))| (x + y, ex + ey + EPS * (x + y).size()))
+            }
             // One rounding, as a quotient has.
             Node::Mul(a, b) if let Some(c) = self.inverted(b) => {
                 both(get(a), get(c)).and_then(|(x, y)| quotient(x, y))
             }
             Node::Mul(a, b) => both(get(a), get(b)).map(|((x, ex), (y, ey))| {
                 let z = x * y;
-                (z, x.norm() * ey + y.norm() * ex + 2.0 * EPS * z.norm())
+                (z, x.size() * ey + y.size() * ex + 2.0 * EPS * z.size())
             }),
             Node::Pow(a, b) => both(get(a), get(b)).and_then(|(x, y)| {
                 let (z, err) = power(x, y)?;
                 // sympy does not see that 45.0 and 45 to an unknown power are the same.
                 let float = self.flags[a as usize].float && !self.flags[a as usize].symbolic;
                 let apart = float && self.flags[b as usize].symbolic;
-                Some((
-                    if apart {
-                        z * symbol(mix(0x0f10, x.0), 0)
-                    } else {
-                        z
-                    },
-                    err,
-                ))
+                Some((if apart { z * symbol(mix(0x0f10, x.0), 0) } else { z }, err))
             }),
             // exp and log cancel before anything else.
-            Node::Fun(Fun::Exp, a) if let Node::Fun(Fun::Ln, x) = self.arena.nodes[a as usize] => {
-                get(x)
-            }
+            Node::Fun(Fun::Exp, a) if let Node::Fun(Fun::Ln, x) = self.arena.nodes[a as usize] => get(x),
             Node::Fun(Fun::Ln, a) => get(a).and_then(|x| self.ln(a, x)),
             Node::Fun(f, a) => get(a).and_then(|x| function(f, x)),
-            Node::Log(a_id, b_id) => both(get(a_id), get(b_id))
-                .and_then(|(x, b)| quotient(self.ln(a_id, x)?, self.ln(b_id, b)?)),
+            Node::Log(a_id, b_id) => {
+                both(get(a_id), get(b_id)).and_then(|(x, b)| quotient(self.ln(a_id, x)?, self.ln(b_id, b)?))
+            }
             Node::Binomial(n, k) => both(get(n), get(k)).and_then(|((n, en), (k, ek))| {
                 let z = n.binomial(k)?;
                 Some((z, z.norm() * (1e3 * EPS + en + ek)))
@@ -193,7 +172,7 @@ fn quotient((x, ex): (C, f64), (y, ey): (C, f64)) -> Option<(C, f64)> {
         return None;
     }
     let z = x / y;
-    Some((z, (ex + z.norm() * ey) / y.norm() + 2.0 * EPS * z.norm()))
+    Some((z, (ex + z.size() * ey) / y.norm() + 2.0 * EPS * z.size()))
 }
 
 fn power((x, ex): (C, f64), (y, ey): (C, f64)) -> Option<(C, f64)> {
@@ -210,11 +189,7 @@ fn function(f: Fun, (x, ex): (C, f64)) -> Option<(C, f64)> {
     let z = x.apply(f)?;
     // The derivative, by a small step along the error.
     let step = ex.max(EPS * x.norm());
-    let near = if matches!(f, Fun::Floor | Fun::Ceiling) {
-        None
-    } else {
-        (x + C::real(step)).apply(f)
-    };
+    let near = if matches!(f, Fun::Floor | Fun::Ceiling) { None } else { (x + C::real(step)).apply(f) };
     let slope = near.map_or(0.0, |n| (n - z).norm());
     Some((z, 2.0 * slope + 8.0 * EPS * z.norm()))
 }

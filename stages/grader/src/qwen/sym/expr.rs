@@ -77,6 +77,11 @@ pub struct Arena {
 }
 
 impl Arena {
+    /// An arena for expressions written with so many bytes.
+    pub fn with_room_for(bytes: usize) -> Self {
+        Arena { nodes: Vec::with_capacity(bytes + 8), args: Vec::new() }
+    }
+
     /// Adds a node.
     pub fn push(&mut self, node: Node) -> Id {
         self.nodes.push(node);
@@ -92,24 +97,18 @@ impl Arena {
 
     /// Whether a symbol stands below `id`, in a subtree whose first node is `from`.
     pub fn has_symbols(&self, from: Id, id: Id) -> bool {
-        self.nodes[from as usize..=id as usize]
-            .iter()
-            .any(|n| matches!(n, Node::Sym(_)))
+        self.nodes[from as usize..=id as usize].iter().any(|n| matches!(n, Node::Sym(_)))
     }
 }
 
 /// Hash of a name: symbols with the same name get the same value.
 pub fn name_hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-    })
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Continues a name hash.
 pub fn extend_hash(hash: u64, more: &[u8]) -> u64 {
-    more.iter().fold(hash, |h, &b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-    })
+    more.iter().fold(hash, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Comparison signs.
@@ -138,8 +137,12 @@ pub enum Object {
     Tuple(Vec<Object>),
     List(Vec<Object>),
     Set(Vec<Object>),
-    /// A matrix: rows, columns, entries.
-    Matrix(usize, usize, Vec<Id>),
+    /// A matrix by rows; `plain` when it is written out rather than computed.
+    Matrix {
+        cols: usize,
+        plain: bool,
+        entries: Vec<Id>,
+    },
     /// A Python string, or a text that no parser reads.
     Text(String),
 }

@@ -16,9 +16,7 @@ pub fn build(arena: &mut Arena, op: Op, left: Id, right: Id) -> Object {
             } else {
                 // x + 1 = x is decided too: the difference is a number.
                 match eval.at(1, difference) {
-                    Value::Number { z: w, err: e } if (z - w).norm() <= 32.0 * (err + e) => {
-                        Some((zero, z))
-                    }
+                    Value::Number { z: w, err: e } if (z - w).norm() <= 32.0 * (err + e) => Some((zero, z)),
                     _ => None,
                 }
             }
@@ -43,9 +41,7 @@ pub fn build(arena: &mut Arena, op: Op, left: Id, right: Id) -> Object {
 pub fn chain(arena: &Arena, left: Object, op: Op, right: Id) -> Option<Object> {
     let symbol = matches!(arena.nodes[right as usize], Node::Sym(_));
     match (op, left) {
-        (Op::Eq, Object::Rel(..) | Object::Chain(_) | Object::Bool(_)) if symbol => {
-            Some(Object::Chain(0))
-        }
+        (Op::Eq, Object::Rel(..) | Object::Chain(_) | Object::Bool(_)) if symbol => Some(Object::Chain(0)),
         (Op::Eq, _) => Some(Object::Bool(false)),
         (Op::Ne, _) => Some(Object::Bool(true)),
         _ => None,

@@ -22,10 +22,7 @@ impl Wide {
             return None;
         }
         let shift = m.abs().log2().floor();
-        Some(Wide {
-            m: m * (-shift).exp2(),
-            e: e + shift as i64,
-        })
+        Some(Wide { m: m * (-shift).exp2(), e: e + shift as i64 })
     }
 
     fn from_log2(log2: f64) -> Option<Self> {
@@ -45,10 +42,7 @@ impl Wide {
     }
 
     fn neg(self) -> Self {
-        Wide {
-            m: -self.m,
-            e: self.e,
-        }
+        Wide { m: -self.m, e: self.e }
     }
 
     fn mul(self, o: Self) -> Option<Self> {
@@ -56,11 +50,7 @@ impl Wide {
     }
 
     fn add(self, o: Self) -> Option<Self> {
-        let (big, small) = if self.m == 0.0 || (o.m != 0.0 && o.e > self.e) {
-            (o, self)
-        } else {
-            (self, o)
-        };
+        let (big, small) = if self.m == 0.0 || (o.m != 0.0 && o.e > self.e) { (o, self) } else { (self, o) };
         let gap = (small.e - big.e).max(-2000) as f64;
         Self::new(big.m + small.m * gap.exp2(), big.e)
     }
@@ -75,11 +65,7 @@ impl Wide {
             return None;
         }
         let size = Self::from_log2(self.log2() * y)?;
-        Some(if self.m < 0.0 && y % 2.0 != 0.0 {
-            size.neg()
-        } else {
-            size
-        })
+        Some(if self.m < 0.0 && y % 2.0 != 0.0 { size.neg() } else { size })
     }
 
     /// Whether two numbers agree to a relative 1e-4, as floats do that overflow to infinity.
@@ -123,16 +109,13 @@ pub fn evaluate(arena: &Arena, id: Id) -> Option<Wide> {
                 let n = get(a).map(Wide::to_f64).filter(|n| *n >= 0.0 && *n < 1e8);
                 n.and_then(|n| Wide::from_log2(log2_gamma(n + 1.0)))
             }
-            Node::Fun(Fun::Abs, a) => get(a).map(|a| Wide {
-                m: a.m.abs(),
-                e: a.e,
-            }),
+            Node::Fun(Fun::Abs, a) => get(a).map(|a| Wide { m: a.m.abs(), e: a.e }),
             Node::Fun(Fun::Exp, a) => {
                 get(a).and_then(|a| Wide::from_log2(a.to_f64() / std::f64::consts::LN_2))
             }
-            Node::Fun(Fun::Ln, a) => get(a)
-                .filter(|a| a.m > 0.0)
-                .and_then(|a| Wide::new(a.log2() * std::f64::consts::LN_2, 0)),
+            Node::Fun(Fun::Ln, a) => {
+                get(a).filter(|a| a.m > 0.0).and_then(|a| Wide::new(a.log2() * std::f64::consts::LN_2, 0))
+            }
             Node::Log(a, b) => get(a)
                 .zip(get(b))
                 .filter(|(a, b)| a.m > 0.0 && b.m > 0.0)

@@ -54,7 +54,7 @@ impl Parser<'_> {
                 let top = self.braced()?;
                 let bottom = self.braced()?;
                 let inverse = self.inverse(bottom);
-                Some(self.times(top, inverse))
+                self.times(top, inverse)
             }
             Kind::Binom => {
                 self.pos += 1;
@@ -116,11 +116,10 @@ impl Parser<'_> {
         self.eat(Kind::MatrixEnd)?;
         let cols = rows[0].len();
         if rows.iter().any(|r| r.len() != cols) {
-            self.bad = true;
-            return None;
+            return self.raise();
         }
         let n = rows.len();
-        Some(self.make_matrix(n, cols, rows.into_iter().flatten().collect()))
+        Some(self.make_matrix(n, cols, rows.into_iter().flatten().collect(), true))
     }
 
     pub(super) fn atom(&mut self, nofunc: bool) -> Option<Id> {
@@ -145,18 +144,11 @@ impl Parser<'_> {
                 text.truncate(text.trim_end_matches("\\%").len());
                 self.pos += 1;
                 let value: f64 = text.parse().ok()?;
-                Some(
-                    self.arena
-                        .push(Node::Num(if percent { value / 100.0 } else { value })),
-                )
+                Some(self.arena.push(Node::Num(if percent { value / 100.0 } else { value })))
             }
             Kind::Differential => {
-                let text: Vec<u8> = self
-                    .text(at)
-                    .iter()
-                    .copied()
-                    .filter(|b| b.is_ascii_alphabetic())
-                    .collect();
+                let text: Vec<u8> =
+                    self.text(at).iter().copied().filter(|b| b.is_ascii_alphabetic()).collect();
                 self.pos += 1;
                 self.no_symbols = true;
                 Some(self.arena.push(Node::Sym(name_hash(&text))))
@@ -252,9 +244,7 @@ impl Parser<'_> {
         let (mut sub, mut sup) = (None, None);
         for _ in 0..2 {
             match self.peek() {
-                Kind::Underscore if sub.is_none() => {
-                    sub = self.attempt(|p| p.script(Kind::Underscore))
-                }
+                Kind::Underscore if sub.is_none() => sub = self.attempt(|p| p.script(Kind::Underscore)),
                 Kind::Caret if sup.is_none() => sup = self.attempt(|p| p.script(Kind::Caret)),
                 _ => break,
             }

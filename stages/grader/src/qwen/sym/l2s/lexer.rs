@@ -96,19 +96,11 @@ pub fn tokens(src: &str) -> Vec<Token> {
     while i < b.len() {
         let (kind, len) = next(b, i);
         if kind != Kind::Skip {
-            out.push(Token {
-                kind,
-                start: i,
-                end: i + len,
-            });
+            out.push(Token { kind, start: i, end: i + len });
         }
         i += len;
     }
-    out.push(Token {
-        kind: Kind::End,
-        start: b.len(),
-        end: b.len(),
-    });
+    out.push(Token { kind: Kind::End, start: b.len(), end: b.len() });
     out
 }
 
@@ -153,10 +145,7 @@ fn next(b: &[u8], i: usize) -> (Kind, usize) {
         c if c.is_ascii_alphabetic() => return letter(rest),
         c if c < 0x80 => Kind::Error,
         _ => {
-            let more = rest[1..]
-                .iter()
-                .take_while(|&&c| (0x80..0xc0).contains(&c))
-                .count();
+            let more = rest[1..].iter().take_while(|&&c| (0x80..0xc0).contains(&c)).count();
             return (Kind::Error, 1 + more);
         }
     };
@@ -167,7 +156,8 @@ fn command(rest: &[u8]) -> (Kind, usize) {
     let body = &rest[1..];
     let mut best = (Kind::Error, 0);
     let mut offer = |name: &str, kind: Kind, extra: usize| {
-        if body.starts_with(name.as_bytes()) && name.len() + extra > best.1 {
+        let first = body.first() == name.as_bytes().first();
+        if first && body.starts_with(name.as_bytes()) && name.len() + extra > best.1 {
             best = (kind, name.len() + extra);
         }
     };
@@ -185,28 +175,18 @@ fn command(rest: &[u8]) -> (Kind, usize) {
 }
 
 fn letter(rest: &[u8]) -> (Kind, usize) {
-    let word = WORDS
-        .iter()
-        .filter(|w| rest.starts_with(w.as_bytes()))
-        .map(|w| w.len())
-        .max();
+    let word = WORDS.iter().filter(|w| rest.starts_with(w.as_bytes())).map(|w| w.len()).max();
     let mut best = match rest[0] {
         b'e' => (Kind::ExpE, 1),
         b'E' => (Kind::Other, 1),
         _ => (Kind::Letter, 1),
     };
     if rest[0] == b'd' {
-        let gap = rest[1..]
-            .iter()
-            .take_while(|c| b" \t\r\n".contains(c))
-            .count();
+        let gap = rest[1..].iter().take_while(|c| b" \t\r\n".contains(c)).count();
         match rest.get(1 + gap) {
             Some(c) if c.is_ascii_alphabetic() => best = (Kind::Differential, gap + 2),
             Some(b'\\') => {
-                let n = rest[gap + 2..]
-                    .iter()
-                    .take_while(|c| c.is_ascii_alphabetic())
-                    .count();
+                let n = rest[gap + 2..].iter().take_while(|c| c.is_ascii_alphabetic()).count();
                 if n > 0 {
                     best = (Kind::Differential, gap + 2 + n);
                 }
@@ -223,33 +203,17 @@ fn letter(rest: &[u8]) -> (Kind, usize) {
 
 /// A number, with groups of thousands, a fraction, an exponent `E…` or a percent sign.
 fn number(rest: &[u8]) -> (Kind, usize) {
-    let digits = |from: usize| {
-        rest[from.min(rest.len())..]
-            .iter()
-            .take_while(|c| c.is_ascii_digit())
-            .count()
-    };
+    let digits = |from: usize| rest[from.min(rest.len())..].iter().take_while(|c| c.is_ascii_digit()).count();
     let whole = digits(0);
     let mut end = whole;
     while rest.get(end) == Some(&b',') && digits(end + 1) >= 3 {
         end += 4;
     }
-    let fraction = if rest.get(end) == Some(&b'.') {
-        digits(end + 1)
-    } else {
-        0
-    };
+    let fraction = if rest.get(end) == Some(&b'.') { digits(end + 1) } else { 0 };
     if fraction > 0 {
         end += 1 + fraction;
     } else if whole == 0 {
-        return (
-            if rest[0] == b',' {
-                Kind::Comma
-            } else {
-                Kind::Other
-            },
-            1,
-        );
+        return (if rest[0] == b',' { Kind::Comma } else { Kind::Other }, 1);
     }
     if rest[end..].starts_with(b"\\%") {
         return (Kind::Percent, end + 2);

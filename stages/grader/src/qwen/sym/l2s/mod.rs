@@ -14,7 +14,9 @@ use super::expr::{Arena, Fun, Id, Node, Object, Op, extend_hash, name_hash};
 use lexer::{Kind, Token, tokens};
 
 const MAX_DEPTH: u32 = 60;
-const MAX_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 10_000;
+/// Multiplications in one product of matrices.
+const MAX_PRODUCT: usize = 4096;
 
 /// Parses `src` as `latex2sympy` does; `None` where that raises an exception.
 pub fn latex2sympy(src: &str, arena: &mut Arena) -> Option<Object> {
@@ -73,6 +75,8 @@ struct Matrix {
     id: Id,
     rows: usize,
     cols: usize,
+    /// Written out, not a sum or product of matrices.
+    plain: bool,
     entries: Vec<Id>,
 }
 
@@ -117,8 +121,10 @@ impl Parser<'_> {
     }
 
     fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.steps += 1;
+        self.bad |= self.steps > MAX_STEPS;
         let (pos, no_symbols) = (self.pos, self.no_symbols);
-        let out = f(self);
+        let out = if self.bad { None } else { f(self) };
         if out.is_none() {
             self.pos = pos;
             self.no_symbols = no_symbols;
@@ -133,11 +139,7 @@ impl Parser<'_> {
             Kind::LBrace => &[Kind::RBrace],
             Kind::LBraceLit => &[Kind::RBraceLit],
             Kind::Left | Kind::MLeft => {
-                let right = if self.peek() == Kind::Left {
-                    Kind::Right
-                } else {
-                    Kind::MRight
-                };
+                let right = if self.peek() == Kind::Left { Kind::Right } else { Kind::MRight };
                 match (self.tokens.get(self.pos + 1).map(|t| t.kind), right) {
                     (Some(Kind::LBracket), Kind::Right) => &[Kind::Right, Kind::RBracket],
                     (Some(Kind::LBraceLit), Kind::Right) => &[Kind::Right, Kind::RBraceLit],
@@ -205,6 +207,10 @@ impl Parser<'_> {
                 (None, Object::Expr(l)) if matches!(self.arena.nodes[l as usize], Node::Sym(_)) => {
                     Object::Expr(right)
                 }
+                // A matrix that is written out has no `is_Symbol`.
+                (None, Object::Expr(l)) if self.matrix_of(l).is_some_and(|m| m.plain) => {
+                    return None;
+                }
                 (None, Object::Expr(l)) => {
                     let from = l.min(right);
                     // An equation in symbols is solved; here it only equals itself.
@@ -216,15 +222,13 @@ impl Parser<'_> {
                 }
                 (None, _) => return None,
                 (Some(op), Object::Expr(l)) => Object::Rel(op, l, right),
-                (Some(_), Object::Rel(..) | Object::Chain(_)) => {
-                    Object::Chain(self.text_hash(start))
-                }
+                (Some(_), Object::Rel(..) | Object::Chain(_)) => Object::Chain(self.text_hash(start)),
                 (Some(_), _) => return None,
             };
         }
         Some(match left {
             Object::Expr(id) => match self.matrix_of(id) {
-                Some(m) => Object::Matrix(m.rows, m.cols, m.entries.clone()),
+                Some(m) => Object::Matrix { cols: m.cols, plain: m.plain, entries: m.entries.clone() },
                 None => Object::Expr(id),
             },
             other => other,
@@ -265,15 +269,10 @@ impl Parser<'_> {
         self.matrix_of(id).is_some()
     }
 
-    fn make_matrix(&mut self, rows: usize, cols: usize, entries: Vec<Id>) -> Id {
+    fn make_matrix(&mut self, rows: usize, cols: usize, entries: Vec<Id>, plain: bool) -> Id {
         let name = name_hash(format!("{rows}x{cols}").as_bytes());
         let id = self.arena.apply(name, &entries);
-        self.matrices.push(Matrix {
-            id,
-            rows,
-            cols,
-            entries,
-        });
+        self.matrices.push(Matrix { id, rows, cols, plain, entries });
         id
     }
 
@@ -297,15 +296,21 @@ impl Parser<'_> {
                 return Some(left);
             };
             if minus {
-                right = self.negated(right);
+                right = self.negated(right)?;
             }
             left = self.sum(left, right)?;
         }
     }
 
-    fn negated(&mut self, id: Id) -> Id {
+    fn negated(&mut self, id: Id) -> Option<Id> {
         let minus = self.arena.push(Node::Num(-1.0));
         self.times(minus, id)
+    }
+
+    /// An exception of sympy's: the whole string is not read.
+    fn raise<T>(&mut self) -> Option<T> {
+        self.bad = true;
+        None
     }
 
     fn sum(&mut self, a: Id, b: Id) -> Option<Id> {
@@ -313,38 +318,46 @@ impl Parser<'_> {
             (None, None) => Some(self.arena.push(Node::Add(a, b))),
             (Some(x), Some(y)) if (x.rows, x.cols) == (y.rows, y.cols) => {
                 let (rows, cols) = (x.rows, x.cols);
-                let pairs: Vec<(Id, Id)> = x
-                    .entries
-                    .iter()
-                    .copied()
-                    .zip(y.entries.iter().copied())
-                    .collect();
-                let entries = pairs
-                    .into_iter()
-                    .map(|(a, b)| self.arena.push(Node::Add(a, b)))
-                    .collect();
-                Some(self.make_matrix(rows, cols, entries))
+                let (x, y) = (x.entries.clone(), y.entries.clone());
+                let sums = x.into_iter().zip(y).map(|(x, y)| self.arena.push(Node::Add(x, y)));
+                let entries = sums.collect();
+                Some(self.make_matrix(rows, cols, entries, false))
             }
-            _ => None,
+            _ => self.raise(),
         }
     }
 
-    fn times(&mut self, a: Id, b: Id) -> Id {
-        let (scalar, matrix) = match (self.is_matrix(a), self.is_matrix(b)) {
-            (false, false) => return self.arena.push(Node::Mul(a, b)),
-            (true, true) => return self.arena.apply(name_hash(b"matmul"), &[a, b]),
-            (true, false) => (b, a),
-            (false, true) => (a, b),
+    fn times(&mut self, a: Id, b: Id) -> Option<Id> {
+        let (scalar, m) = match (self.matrix_of(a), self.matrix_of(b)) {
+            (None, None) => return Some(self.arena.push(Node::Mul(a, b))),
+            (Some(_), Some(_)) => return self.matrix_product(a, b),
+            (Some(m), None) => (b, m),
+            (None, Some(m)) => (a, m),
         };
-        let (rows, cols, old) = match self.matrix_of(matrix) {
-            Some(m) => (m.rows, m.cols, m.entries.clone()),
-            None => return matrix,
-        };
-        let entries = old
-            .into_iter()
-            .map(|e| self.arena.push(Node::Mul(scalar, e)))
-            .collect();
-        self.make_matrix(rows, cols, entries)
+        let (rows, cols, entries) = (m.rows, m.cols, m.entries.clone());
+        let entries = entries.into_iter().map(|e| self.arena.push(Node::Mul(scalar, e))).collect();
+        Some(self.make_matrix(rows, cols, entries, false))
+    }
+
+    fn matrix_product(&mut self, a: Id, b: Id) -> Option<Id> {
+        let (x, y) = (self.matrix_of(a)?, self.matrix_of(b)?);
+        let (rows, inner, cols) = (x.rows, x.cols, y.cols);
+        if inner != y.rows || rows * inner * cols > MAX_PRODUCT {
+            return self.raise();
+        }
+        let (x, y) = (x.entries.clone(), y.entries.clone());
+        let mut entries = Vec::with_capacity(rows * cols);
+        for i in 0..rows {
+            for j in 0..cols {
+                let mut sum = self.arena.push(Node::Mul(x[i * inner], y[j]));
+                for k in 1..inner {
+                    let term = self.arena.push(Node::Mul(x[i * inner + k], y[k * cols + j]));
+                    sum = self.arena.push(Node::Add(sum, term));
+                }
+                entries.push(sum);
+            }
+        }
+        Some(self.make_matrix(rows, cols, entries, false))
     }
 
     fn inverse(&mut self, id: Id) -> Id {
@@ -367,10 +380,10 @@ impl Parser<'_> {
                 return Some(left);
             };
             left = match sign {
-                Kind::Mul => self.times(left, right),
+                Kind::Mul => self.times(left, right)?,
                 Kind::Div => {
                     let inverse = self.inverse(right);
-                    self.times(left, inverse)
+                    self.times(left, inverse)?
                 }
                 _ => self.arena.apply(name_hash(b"mod"), &[left, right]),
             };
@@ -388,10 +401,9 @@ impl Parser<'_> {
                 let id = self.nested(|p| p.unary(nofunc))?;
                 if self.is_matrix(id) {
                     // The original passes an argument that does not exist.
-                    self.bad = true;
-                    return None;
+                    return self.raise();
                 }
-                Some(self.negated(id))
+                self.negated(id)
             }
             _ => {
                 let mut factors = Vec::new();
@@ -404,7 +416,7 @@ impl Parser<'_> {
                 }
                 let mut product = factors.pop()?;
                 while let Some(id) = factors.pop() {
-                    product = self.times(id, product);
+                    product = self.times(id, product)?;
                 }
                 Some(product)
             }

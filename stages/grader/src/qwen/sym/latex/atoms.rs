@@ -12,11 +12,8 @@ impl Parser<'_> {
             Kind::Digit => self.number(),
             Kind::Differential => {
                 let text = self.text(self.pos);
-                let variable: Vec<u8> = text[1..]
-                    .iter()
-                    .copied()
-                    .filter(|b| b.is_ascii_alphabetic())
-                    .collect();
+                let variable: Vec<u8> =
+                    text[1..].iter().copied().filter(|b| b.is_ascii_alphabetic()).collect();
                 self.pos += 1;
                 let hash = extend_hash(name_hash(b"d"), &variable);
                 Some(self.arena.push(Node::Sym(hash)))
@@ -56,10 +53,7 @@ impl Parser<'_> {
 
     /// Digits, groups of thousands, a fraction. White space between digits is skipped.
     pub(super) fn number(&mut self) -> Option<Id> {
-        let run = self.tokens[self.pos..]
-            .iter()
-            .take_while(|t| t.kind == Kind::Digit)
-            .count();
+        let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
         if self.dangling_point(self.pos + run) {
             // The parser looks ahead, finds no number that goes on after the point, and makes do
             // with single digits as far as it can.
@@ -88,10 +82,7 @@ impl Parser<'_> {
         let point = self.peek() == Kind::Point;
         if point {
             self.pos += 1;
-            let run = self.tokens[self.pos..]
-                .iter()
-                .take_while(|t| t.kind == Kind::Digit)
-                .count();
+            let run = self.tokens[self.pos..].iter().take_while(|t| t.kind == Kind::Digit).count();
             self.pos += run;
             // `1.23.4` is 1.2 times 3.4, and of `1.23.` only 1.2 is read.
             let again = self.peek() == Kind::Point;
@@ -104,19 +95,13 @@ impl Parser<'_> {
         if !point && self.text(start) == b"0" && value != 0.0 {
             self.leading_zero = self.leading_zero.min(start);
         }
-        Some(self.arena.push(if point {
-            Node::Float(value)
-        } else {
-            Node::Num(value)
-        }))
+        Some(self.arena.push(if point { Node::Float(value) } else { Node::Num(value) }))
     }
 
     /// The number that some tokens spell, commas left out.
     pub(super) fn digits(&self, start: usize, end: usize) -> Option<f64> {
         let text = |t: &Token| self.src[t.start as usize] as char;
-        let kept = self.tokens[start..end]
-            .iter()
-            .filter(|t| t.kind != Kind::Comma);
+        let kept = self.tokens[start..end].iter().filter(|t| t.kind != Kind::Comma);
         kept.map(text).collect::<String>().parse().ok()
     }
 
@@ -172,11 +157,7 @@ impl Parser<'_> {
                 return Some(self.arena.apply(hash, &args));
             }
         }
-        Some(self.arena.push(if infinity {
-            Node::Infinity
-        } else {
-            Node::Sym(hash)
-        }))
+        Some(self.arena.push(if infinity { Node::Infinity } else { Node::Sym(hash) }))
     }
 
     /// `(a, b)` after a name. A comma tells a function from a product, so from there on the rest
@@ -194,11 +175,7 @@ impl Parser<'_> {
                 let after_digit = self.tokens[self.pos - 2].kind == Kind::Digit;
                 let rest = &self.tokens[self.pos..];
                 let run = rest.iter().take_while(|t| t.kind == Kind::Digit).count();
-                open_end = if after_digit {
-                    self.pos + run.min(2)
-                } else {
-                    usize::MAX
-                };
+                open_end = if after_digit { self.pos + run.min(2) } else { usize::MAX };
             } else {
                 break self.eat(Kind::RParen).is_some();
             }
@@ -235,11 +212,7 @@ impl Parser<'_> {
 
     pub(super) fn sqrt(&mut self) -> Option<Id> {
         self.pos += 1;
-        let root = if self.peek() == Kind::LBracket {
-            Some(self.group(Kind::RBracket)?)
-        } else {
-            None
-        };
+        let root = if self.peek() == Kind::LBracket { Some(self.group(Kind::RBracket)?) } else { None };
         let base = self.braced()?;
         let exponent = match root {
             Some(r) => self.inverse(r),

@@ -6,15 +6,12 @@ use crate::qwen::sym::expr::{Fun, Id, Node, extend_hash, name_hash};
 
 impl Parser<'_> {
     pub(super) fn named_function(&mut self) -> Option<Id> {
-        let name =
-            &self.src[self.tokens[self.pos].start as usize + 1..self.tokens[self.pos].end as usize];
+        let name = &self.src[self.tokens[self.pos].start as usize + 1..self.tokens[self.pos].end as usize];
         self.pos += 1;
         let (mut sub, mut sup) = (None, None);
         for _ in 0..2 {
             match self.peek() {
-                Kind::Underscore if sub.is_none() => {
-                    sub = self.attempt(|p| p.script(Kind::Underscore))
-                }
+                Kind::Underscore if sub.is_none() => sub = self.attempt(|p| p.script(Kind::Underscore)),
                 Kind::Caret if sup.is_none() => sup = self.attempt(|p| p.script(Kind::Caret)),
                 _ => break,
             }
@@ -50,11 +47,7 @@ impl Parser<'_> {
     /// `\log_28`: where no argument is left, the script's last digit is the argument.
     fn argument_from_script(&mut self, script: &mut Id) -> Option<Id> {
         let last = self.pos.checked_sub(1)?;
-        let run = self.tokens[..last]
-            .iter()
-            .rev()
-            .take_while(|t| t.kind == Kind::Digit)
-            .count();
+        let run = self.tokens[..last].iter().rev().take_while(|t| t.kind == Kind::Digit).count();
         let sign = self.tokens[(last - run).checked_sub(1)?].kind;
         let digit = self.tokens[last].kind == Kind::Digit;
         if !digit || run == 0 || !matches!(sign, Kind::Underscore | Kind::Caret) {

@@ -158,19 +158,11 @@ pub fn tokens(src: &str) -> Vec<Token> {
     while i < b.len() {
         let (kind, len) = next(b, i);
         if let Some(kind) = kind {
-            out.push(Token {
-                kind,
-                start: i as u32,
-                end: (i + len) as u32,
-            });
+            out.push(Token { kind, start: i as u32, end: (i + len) as u32 });
         }
         i += len;
     }
-    out.push(Token {
-        kind: Kind::End,
-        start: b.len() as u32,
-        end: b.len() as u32,
-    });
+    out.push(Token { kind: Kind::End, start: b.len() as u32, end: b.len() as u32 });
     out
 }
 
@@ -223,10 +215,7 @@ fn next(b: &[u8], i: usize) -> (Option<Kind>, usize) {
         }
         b'\\' => command(b, i),
         c if c < 0x80 => one(Kind::Error),
-        _ => (
-            Some(Kind::Error),
-            1 + run(b, i + 1, |c| (0x80..0xc0).contains(&c)),
-        ),
+        _ => (Some(Kind::Error), 1 + run(b, i + 1, |c| (0x80..0xc0).contains(&c))),
     }
 }
 
@@ -246,9 +235,7 @@ fn command(b: &[u8], i: usize) -> (Option<Kind>, usize) {
     let letters = run(b, i + 1, |c| c.is_ascii_alphabetic());
     if letters == 0 {
         return match b.get(i + 1) {
-            Some(b',' | b':' | b';' | b'!' | b'*' | b'-' | b'.' | b'/' | b'"' | b'(' | b'=') => {
-                (None, 2)
-            }
+            Some(b',' | b':' | b';' | b'!' | b'*' | b'-' | b'.' | b'/' | b'"' | b'(' | b'=') => (None, 2),
             Some(b'{') => (Some(Kind::LBraceLit), 2),
             Some(b'}') => (Some(Kind::RBraceLit), 2),
             _ => (Some(Kind::Error), 1),

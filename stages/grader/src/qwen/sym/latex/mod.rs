@@ -17,7 +17,7 @@ pub(super) use functions::function_of;
 const MAX_DEPTH: u32 = 60;
 
 /// Tries of sub-parses in one string; backtracking beyond it is given up.
-const MAX_STEPS: u32 = 100_000;
+const MAX_STEPS: u32 = 10_000;
 
 /// Parses `src` as `parse_latex` does; `None` where that raises an exception.
 pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
@@ -36,11 +36,7 @@ pub fn parse_latex(src: &str, arena: &mut Arena) -> Option<Object> {
         bad: false,
     };
     let object = p.relation();
-    if p.bad || p.leading_zero < p.pos {
-        None
-    } else {
-        object
-    }
+    if p.bad || p.leading_zero < p.pos { None } else { object }
 }
 
 struct Parser<'a> {
@@ -77,13 +73,17 @@ impl Parser<'_> {
         &self.src[t.start as usize..t.end as usize]
     }
 
+    /// Counts a sub-parse; texts full of `|` and open brackets can be read in very many ways.
+    fn step(&mut self) {
+        self.steps += 1;
+        self.bad |= self.steps > MAX_STEPS;
+    }
+
     /// Runs a sub-parse one level deeper.
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.depth += 1;
-        self.steps += 1;
-        if self.depth > MAX_DEPTH || self.steps > MAX_STEPS {
-            self.bad = true;
-        }
+        self.bad |= self.depth > MAX_DEPTH;
+        self.step();
         let out = if self.bad { None } else { f(self) };
         self.depth -= 1;
         out
@@ -91,8 +91,9 @@ impl Parser<'_> {
 
     /// Runs a sub-parse and goes back where it fails.
     fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.step();
         let pos = self.pos;
-        let out = f(self);
+        let out = if self.bad { None } else { f(self) };
         if out.is_none() {
             self.pos = pos;
         }
@@ -309,9 +310,7 @@ impl Parser<'_> {
                 if self.bar_closes {
                     return None;
                 }
-                let abs = self
-                    .attempt(|p| p.absolute(false))
-                    .or_else(|| self.attempt(|p| p.absolute(true)));
+                let abs = self.attempt(|p| p.absolute(false)).or_else(|| self.attempt(|p| p.absolute(true)));
                 abs.or_else(|| self.ket())
             }
             Kind::LFloor => {

@@ -26,14 +26,7 @@ fn parse(src: &str, arena: &mut Arena, caret_is_power: bool) -> Option<Object> {
     if src.is_empty() || (src.contains(['\\', '\n']) && !src.contains(['"', '\''])) {
         return None;
     }
-    let mut p = Parser {
-        src: src.as_bytes(),
-        text: src,
-        pos: 0,
-        arena,
-        depth: 0,
-        caret_is_power,
-    };
+    let mut p = Parser { src: src.as_bytes(), text: src, pos: 0, arena, depth: 0, caret_is_power };
     let object = p.tuple()?;
     p.spaces();
     (p.pos == src.len()).then_some(object)
@@ -50,11 +43,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn spaces(&mut self) {
-        while self
-            .src
-            .get(self.pos)
-            .is_some_and(|b| b" \t\x0c".contains(b))
-        {
+        while self.src.get(self.pos).is_some_and(|b| b" \t\x0c".contains(b)) {
             self.pos += 1;
         }
         if self.src.get(self.pos) == Some(&b'#') {
@@ -171,14 +160,8 @@ impl Parser<'_> {
         let left = self.xor();
         self.depth -= 1;
         let left = left?;
-        const SIGNS: [(&str, Op); 6] = [
-            ("<=", Op::Le),
-            (">=", Op::Ge),
-            ("==", Op::Eq),
-            ("!=", Op::Ne),
-            ("<", Op::Lt),
-            (">", Op::Gt),
-        ];
+        const SIGNS: [(&str, Op); 6] =
+            [("<=", Op::Le), (">=", Op::Ge), ("==", Op::Eq), ("!=", Op::Ne), ("<", Op::Lt), (">", Op::Gt)];
         for (sign, op) in SIGNS {
             if !self.eat(sign) {
                 continue;
@@ -192,10 +175,7 @@ impl Parser<'_> {
             return match op {
                 // Python's == compares structure; only its truth is known here.
                 Op::Eq | Op::Ne => {
-                    let same = matches!(
-                        super::relation::build(self.arena, Op::Eq, l, r),
-                        Object::Bool(true)
-                    );
+                    let same = matches!(super::relation::build(self.arena, Op::Eq, l, r), Object::Bool(true));
                     Some(Object::Bool(same == (op == Op::Eq)))
                 }
                 op => Some(super::relation::build(self.arena, op, l, r)),
@@ -252,11 +232,7 @@ impl Parser<'_> {
             };
             self.pos += 1;
             let right = Self::expr_of(self.term()?)?;
-            let right = if minus {
-                self.arena.push(Node::Neg(right))
-            } else {
-                right
-            };
+            let right = if minus { self.arena.push(Node::Neg(right)) } else { right };
             let sum = Node::Add(Self::expr_of(left)?, right);
             left = Object::Expr(self.arena.push(sum));
         }
@@ -385,11 +361,7 @@ impl Parser<'_> {
             return None;
         }
         let value: f64 = text.parse().ok()?;
-        let id = self.arena.push(if float {
-            Node::Float(value)
-        } else {
-            Node::Num(value)
-        });
+        let id = self.arena.push(if float { Node::Float(value) } else { Node::Num(value) });
         if matches!(self.src.get(self.pos), Some(b'j' | b'J')) {
             self.pos += 1;
             let i = self.arena.push(Node::Const(Const::I));
@@ -400,9 +372,7 @@ impl Parser<'_> {
 
     fn name(&mut self) -> Option<Object> {
         let rest = &self.text[self.pos..];
-        let len = rest
-            .find(|c: char| !pystr::is_word(c))
-            .unwrap_or(rest.len());
+        let len = rest.find(|c: char| !pystr::is_word(c)).unwrap_or(rest.len());
         let name = &rest[..len];
         let letter = |c: char| c.is_alphabetic() || c == '_';
         if !name.starts_with(letter) || is_reserved(name) {
@@ -435,9 +405,7 @@ impl Parser<'_> {
                 let inverse = self.arena.push(Node::Pow(q, minus_one));
                 self.arena.push(Node::Mul(p, inverse))
             }
-            (name, &[x]) if function(name).is_some() => {
-                self.arena.push(Node::Fun(function(name)?, x))
-            }
+            (name, &[x]) if function(name).is_some() => self.arena.push(Node::Fun(function(name)?, x)),
             (name, _) if function(name).is_some() || is_sympy_name(name) => return None,
             ("pi" | "E" | "I" | "oo", _) => return None,
             (name, args) => self.arena.apply(name_hash(name.as_bytes()), args),
