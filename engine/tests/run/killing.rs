@@ -145,7 +145,7 @@ fn a_second_interrupt_does_not_wait_for_a_stage_that_does_not_listen() {
 fn a_killed_run_shows_as_killed_and_its_torn_log_is_readable() {
     let place = Place::new(COUNT);
     let engine = place.start(&["--set", "stage.x.milliseconds=300"]);
-    steps(&place, 3);
+    place.wait_for_logged("\"event\":\"progress\"");
     assert!(place.text(&["runs"]).contains("running"));
     assert!(place.text(&["status"]).contains("/40 steps"), "{}", place.text(&["status"]));
     signal(engine.id(), libc::SIGKILL);

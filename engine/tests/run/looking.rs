@@ -1,10 +1,11 @@
 //! Commands that look: `plan`, `status`, `runs`, `diff`, `log`, and the plain output of `run`.
 
 use std::fs;
+use std::process::Stdio;
 
 use engine::event::Line;
 
-use crate::support::{Place, Ran, signal, wait_for};
+use crate::support::{Place, Ran, wait_for};
 
 const SMALL: &str = r#"
 [arm.one]
@@ -148,14 +149,15 @@ fn a_log_can_be_followed_until_its_stage_ends() {
     let place = Place::new("[stage.x]\nkind = \"sleep\"\nmilliseconds = 1000\nmark = \"$DIR/x\"\n");
     assert_eq!(place.output(&["log", "x"]).status.code(), Some(2), "no run yet");
     let run = place.start(&[]);
-    wait_for("the stage", || (!place.marks("x").is_empty()).then_some(()));
-    let follower = place.command(&["log", "x", "--follow"]).spawn().unwrap();
+    place.wait_for_logged("\"event\":\"started\"");
+    let mut follower = place.command(&["log", "x", "--follow"]);
+    let follower = follower.stdout(Stdio::piped()).spawn().unwrap();
     assert_eq!(Ran::of(run.wait_with_output().unwrap()).code, 0);
-    let pid = follower.id();
     let waiter = std::thread::spawn(move || follower.wait_with_output().unwrap());
     wait_for("the follower to end", || waiter.is_finished().then_some(()));
-    assert!(waiter.join().unwrap().status.success());
-    signal(pid, 0);
+    let output = waiter.join().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "falling asleep\nawake\n");
 }
 
 #[test]

@@ -67,11 +67,7 @@ fn a_waiting_run_can_be_interrupted() {
 fn a_lock_left_by_a_killed_engine_holds_nobody_up() {
     let place = slow(1500);
     let mut first = place.start(&[]);
-    let logged = || {
-        let log = place.stored("runs").into_iter().find(|path| path.ends_with("events.jsonl"))?;
-        std::fs::read_to_string(log).ok()?.contains("\"event\":\"started\"").then_some(())
-    };
-    wait_for("the stage in the log", logged);
+    place.wait_for_logged("\"event\":\"started\"");
     signal(first.id(), libc::SIGKILL);
     first.wait().unwrap();
     let second = place.succeed(&[]);

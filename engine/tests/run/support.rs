@@ -111,6 +111,14 @@ impl Place {
         self.path("cache/blobs").join(&hex[..2]).join(&hex[2..])
     }
 
+    /// Waits until the only run's event log contains a text.
+    pub fn wait_for_logged(&self, text: &str) {
+        wait_for(text, || {
+            let log = self.stored("runs").into_iter().find(|path| path.ends_with("events.jsonl"))?;
+            fs::read_to_string(log).ok()?.contains(text).then_some(())
+        });
+    }
+
     /// Every file below the folder, with its content and modification time.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
         let read = |path: PathBuf| {

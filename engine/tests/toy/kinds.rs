@@ -134,6 +134,7 @@ impl Stage for Sleep {
         out_txt()
     }
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        println!("falling asleep");
         mark(&self.mark, "begin")?;
         for step in 0..self.milliseconds.div_ceil(10) {
             if ctx.stopping() && !self.stubborn {
@@ -142,6 +143,7 @@ impl Stage for Sleep {
             ctx.progress(step * 10, self.milliseconds, "ms");
             std::thread::sleep(Duration::from_millis(10));
         }
+        println!("awake");
         mark(&self.mark, "end")?;
         put(ctx, "out.txt", format!("slept {}", self.milliseconds))
     }
