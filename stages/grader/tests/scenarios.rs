@@ -130,3 +130,10 @@ fn texts_that_can_be_read_in_many_ways_are_given_up() {
         assert!(qwen(text, text), "{text}");
     }
 }
+
+#[test]
+fn a_box_that_fails_inside_a_bar_leaves_the_parser_sound() {
+    // Found by the property tests: the count of open bars went below zero.
+    let verdict = grade_answer(r"|\boxed{*1", "1", "math500");
+    assert!(!verdict.strict);
+}

@@ -197,9 +197,10 @@ impl Parser<'_> {
             }
             Kind::Char('<') => {
                 self.i += 1;
+                let angles = self.angles;
                 self.angles += 1;
                 let (_, items) = self.list()?;
-                self.angles -= 1;
+                self.angles = angles;
                 if !self.eat('>') {
                     return self.fail("unclosed '<'");
                 }
@@ -238,9 +239,12 @@ impl Parser<'_> {
     }
 
     fn absolute(&mut self, close: Kind) -> Res<Expr> {
+        // A bracket that failed inside may have left the count at its own.
+        let bars = self.bars;
         self.bars += 1;
-        let e = self.deeper(|p| p.sum())?;
-        self.bars -= 1;
+        let e = self.deeper(|p| p.sum());
+        self.bars = bars;
+        let e = e?;
         if self.peek() != Some(close)
             && !(close == Kind::Char('|') && self.peek() == Some(Kind::Cmd(Cmd::Mid)))
         {
