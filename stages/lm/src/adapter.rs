@@ -31,15 +31,8 @@ pub enum Projection {
 
 impl Projection {
     /// Every projection, in the order of the forward pass.
-    pub const ALL: [Self; 7] = [
-        Self::Query,
-        Self::Key,
-        Self::Value,
-        Self::Output,
-        Self::Gate,
-        Self::Up,
-        Self::Down,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
 
     /// The path inside a layer, as Hugging Face checkpoints spell it: `mlp.down_proj`.
     pub fn path(self) -> &'static str {
@@ -92,9 +85,7 @@ impl BiasAdapter {
         let [out, _] = projection.shape(config);
         Self {
             projection,
-            biases: (0..config.num_layers)
-                .map(|_| Tensor::zeros([out], (device, DType::F32)))
-                .collect(),
+            biases: (0..config.num_layers).map(|_| Tensor::zeros([out], (device, DType::F32))).collect(),
         }
     }
 }
@@ -159,10 +150,7 @@ impl Lora {
 }
 
 fn lora_name(layer: usize, projection: Projection, factor: &str) -> String {
-    format!(
-        "base_model.model.model.layers.{layer}.{}.lora_{factor}.weight",
-        projection.path()
-    )
+    format!("base_model.model.model.layers.{layer}.{}.lora_{factor}.weight", projection.path())
 }
 
 /// An adapter of either kind.
@@ -188,9 +176,7 @@ impl Adapter {
                 Some(LoraFactors { a, b }) => {
                     let dtype = y.dtype();
                     let inner = x.clone().matmul(a.clone().cast(dtype).transpose());
-                    y + inner
-                        .matmul(b.clone().cast(dtype).transpose())
-                        .mul_scalar(lora.scale)
+                    y + inner.matmul(b.clone().cast(dtype).transpose()).mul_scalar(lora.scale)
                 }
                 None => y,
             },

@@ -22,17 +22,15 @@ fn mix(mut z: u64) -> u64 {
 impl Stream {
     /// The sequence number `stream` under `seed`.
     pub fn new(seed: u64, stream: u64) -> Self {
-        Self {
-            key: mix(seed.wrapping_add(GOLDEN)) ^ mix(stream.wrapping_mul(GOLDEN).wrapping_add(1)),
-        }
+        Self { key: mix(seed.wrapping_add(GOLDEN)) ^ mix(stream.wrapping_mul(GOLDEN).wrapping_add(1)) }
     }
 
     /// The sequence named `name` under `seed`, for streams that have a name and no number.
     pub fn named(seed: u64, name: &str) -> Self {
         // FNV-1a: short, stable across versions and platforms.
-        let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, |h: u64, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3)
-        });
+        let hash = name
+            .bytes()
+            .fold(0xCBF2_9CE4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01B3));
         Self::new(seed, hash)
     }
 

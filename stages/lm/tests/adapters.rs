@@ -83,8 +83,7 @@ fn a_bias_adapter_is_a_checkpoint_with_the_bias_inside() {
     let adapter = bias(config, Projection::Down);
     let Adapter::Bias(BiasAdapter { biases, .. }) = &adapter else { unreachable!() };
     let baked = tiny.model.map_parameters(|name, p| {
-        let layer = (0..config.num_layers)
-            .find(|l| name == format!("model.layers.{l}.mlp.down_proj.bias"));
+        let layer = (0..config.num_layers).find(|l| name == format!("model.layers.{l}.mlp.down_proj.bias"));
         match (layer, p) {
             (Some(layer), Parameter::Vector(b)) => (b + biases[layer].clone()).into(),
             (_, p) => p,
@@ -136,10 +135,7 @@ fn lora_is_its_product_in_the_weights() {
     let want = values(inside.forward(tensor(&tiny.input_ids), None));
     assert!(max_diff(&with, &want) < 2e-4, "{}", max_diff(&with, &want));
     assert!(max_diff(&with, &tiny.logits) > 1.0);
-    assert_same_samples(
-        &generate(&tiny.model, Some(&adapter), &tiny),
-        &generate(&inside, None, &tiny),
-    );
+    assert_same_samples(&generate(&tiny.model, Some(&adapter), &tiny), &generate(&inside, None, &tiny));
 }
 
 #[test]

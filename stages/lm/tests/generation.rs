@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use burn::tensor::activation::log_softmax;
 use common::{Tiny, tensor, values};
 use lm::generate::{
-    ContextPolicy, Engine, EngineOptions, Event, FinishReason, GenerateError, Generation, Request,
-    Sample, SamplingParams,
+    ContextPolicy, Engine, EngineOptions, Event, FinishReason, GenerateError, Generation, Request, Sample,
+    SamplingParams,
 };
 
 fn go(engine: &mut Engine, requests: &[Request]) -> Generation {
@@ -133,8 +133,7 @@ fn a_shared_prompt_is_computed_once() {
     let prompt = tiny.input_ids[0].clone();
     for (max_batch, prefill_tokens) in [(8, 512), (3, 512), (8, 16)] {
         let options = EngineOptions { max_batch, prefill_tokens, ..EngineOptions::default() };
-        let request =
-            Request { prompt: prompt.clone(), seeds: (0..8).collect(), params: mixed(16) };
+        let request = Request { prompt: prompt.clone(), seeds: (0..8).collect(), params: mixed(16) };
         let out = go(&mut engine(&tiny, options), &[request]);
         // The first sample computes all 40 tokens, each other one the last.
         assert_eq!(out.statistics.prompt_tokens, 40 + 7);
@@ -148,8 +147,7 @@ fn a_shared_prompt_is_computed_once() {
 #[test]
 fn a_few_shot_preamble_is_computed_once() {
     let tiny = Tiny::load("llama-gqa");
-    let prompts: Vec<Vec<u32>> =
-        (3..9).map(|q| [&tiny.input_ids[0][..], &[q, q + 1, q]].concat()).collect();
+    let prompts: Vec<Vec<u32>> = (3..9).map(|q| [&tiny.input_ids[0][..], &[q, q + 1, q]].concat()).collect();
     let out = go(&mut engine(&tiny, EngineOptions::default()), &greedy(&prompts, 5));
     assert_eq!(out.statistics.prompt_tokens, 43 + 5 * 3);
 }
@@ -173,9 +171,8 @@ fn the_context_limit_refuses_or_clips_and_counts() {
     let tiny = Tiny::load("llama-gqa");
     let options = EngineOptions { context: Some(20), ..EngineOptions::default() };
     let requests = greedy(&tiny.prompts, 16); // prompts of 1, 5, 9 and 17 tokens
-    let error = engine(&tiny, options.clone())
-        .generate(&requests, |_| ControlFlow::Continue(()))
-        .unwrap_err();
+    let error =
+        engine(&tiny, options.clone()).generate(&requests, |_| ControlFlow::Continue(())).unwrap_err();
     assert!(
         matches!(error, GenerateError::Context { request: 1, prompt: 5, max_tokens: 16, context: 20 }),
         "{error}"
@@ -194,16 +191,10 @@ fn the_context_limit_refuses_or_clips_and_counts() {
 fn requests_that_cannot_be_served_are_errors() {
     let tiny = Tiny::load("llama-gqa");
     let attempt = |request: Request, options: EngineOptions| {
-        engine(&tiny, options)
-            .generate(&[request], |_| ControlFlow::Continue(()))
-            .unwrap_err()
-            .to_string()
+        engine(&tiny, options).generate(&[request], |_| ControlFlow::Continue(())).unwrap_err().to_string()
     };
-    let request = |prompt: &[u32], params: SamplingParams| Request {
-        prompt: prompt.to_vec(),
-        seeds: vec![0],
-        params,
-    };
+    let request =
+        |prompt: &[u32], params: SamplingParams| Request { prompt: prompt.to_vec(), seeds: vec![0], params };
     let default = EngineOptions::default;
     let greedy = || SamplingParams::greedy(4);
     assert!(attempt(request(&[], greedy()), default()).contains("request 0 has an empty prompt"));
@@ -267,8 +258,7 @@ fn the_tensor_path_generates_the_same() {
         let requests = [crowd(&tiny), greedy(&tiny.prompts, 16)].concat();
         let want = go(&mut engine(&tiny, EngineOptions::default()), &requests).samples;
         for (max_batch, prefill_tokens) in [(32, 512), (3, 5)] {
-            let options =
-                EngineOptions { max_batch, prefill_tokens, tensors: true, ..Default::default() };
+            let options = EngineOptions { max_batch, prefill_tokens, tensors: true, ..Default::default() };
             let got = go(&mut engine(&tiny, options), &requests).samples;
             for (a, b) in want.iter().flatten().zip(got.iter().flatten()) {
                 assert_eq!(a.ids, b.ids, "{name}");

@@ -29,11 +29,7 @@ fn rows(logits: &[f32], vocab: usize) -> Vec<&[f32]> {
 fn right_padding_changes_nothing() {
     for tiny in Tiny::all() {
         let vocab = tiny.model.config().vocab_size;
-        let padded: Vec<Vec<u32>> = tiny
-            .input_ids
-            .iter()
-            .map(|ids| [&ids[..], &[0; 7]].concat())
-            .collect();
+        let padded: Vec<Vec<u32>> = tiny.input_ids.iter().map(|ids| [&ids[..], &[0; 7]].concat()).collect();
         let logits = values(tiny.model.forward(tensor(&padded), None));
         let got = rows(&logits, vocab);
         let want = rows(&tiny.logits, vocab);
@@ -148,10 +144,7 @@ fn random_initialisation_is_a_function_of_the_seed() {
     assert_eq!(first, flat(1));
     assert_ne!(first, flat(2));
     let model = Model::random(&config, 1, &device);
-    let names: Vec<(String, Vec<usize>)> = model
-        .named_parameters()
-        .into_iter()
-        .map(|(name, p)| (name, p.dims()))
-        .collect();
+    let names: Vec<(String, Vec<usize>)> =
+        model.named_parameters().into_iter().map(|(name, p)| (name, p.dims())).collect();
     assert_eq!(names, config.tensor_shapes());
 }

@@ -37,8 +37,7 @@ fn greedy_tokens_of_a_real_model_are_those_of_transformers() {
         .iter()
         .map(|case| {
             assert_eq!(tokenizer.encode_with_specials(&case.text).unwrap(), case.prompt);
-            let params =
-                SamplingParams { stop_token_ids: vec![2], ..SamplingParams::greedy(64) };
+            let params = SamplingParams { stop_token_ids: vec![2], ..SamplingParams::greedy(64) };
             Request { prompt: case.prompt.clone(), seeds: vec![0], params }
         })
         .collect();

@@ -180,11 +180,7 @@ impl<'t> Engine<'t> {
     }
 
     /// Checks the requests; the tokens each may generate.
-    fn limits(
-        &self,
-        requests: &[Request],
-        statistics: &mut Statistics,
-    ) -> Result<Vec<usize>, GenerateError> {
+    fn limits(&self, requests: &[Request], statistics: &mut Statistics) -> Result<Vec<usize>, GenerateError> {
         let context = self.options.context.unwrap_or(self.config.max_position_embeddings);
         let vocab = self.config.vocab_size;
         let mut limits = Vec::with_capacity(requests.len());
@@ -232,11 +228,7 @@ impl<'t> Engine<'t> {
         let fit = (self.options.cache_bytes / needed) as usize;
         let slots = fit.min(self.options.max_batch.max(1)).min(samples);
         if slots == 0 {
-            return Err(GenerateError::CacheBudget {
-                budget: self.options.cache_bytes,
-                needed,
-                tokens,
-            });
+            return Err(GenerateError::CacheBudget { budget: self.options.cache_bytes, needed, tokens });
         }
         let kept = std::mem::take(&mut self.slots);
         let intact = self.runner.reserve(slots, tokens);
@@ -256,8 +248,7 @@ impl<'t> Engine<'t> {
             batch.slots.extend(segment.slot, &segment.tokens);
             let owner = batch.running.iter_mut().find(|s| s.slot == segment.slot);
             if let Some(sequence) = owner {
-                statistics.prompt_tokens +=
-                    segment.tokens.len() * usize::from(!sequence.is_decoding());
+                statistics.prompt_tokens += segment.tokens.len() * usize::from(!sequence.is_decoding());
                 sequence.computed += segment.tokens.len();
             }
         }

@@ -65,11 +65,7 @@ impl SamplingParams {
             return invalid("min_p", self.min_p, "a number from 0 (keep all) to below 1");
         }
         if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
-            return invalid(
-                "repetition_penalty",
-                self.repetition_penalty,
-                "a positive number, 1 for none",
-            );
+            return invalid("repetition_penalty", self.repetition_penalty, "a positive number, 1 for none");
         }
         if self.max_tokens == 0 {
             return invalid("max_tokens", 0.0, "at least 1");
@@ -155,7 +151,9 @@ pub enum GenerateError {
         request: usize,
     },
     /// A prompt with an id the model does not have.
-    #[error("request {request} holds token {token}, but the model has {vocab} tokens; encode it with the model's own tokenizer")]
+    #[error(
+        "request {request} holds token {token}, but the model has {vocab} tokens; encode it with the model's own tokenizer"
+    )]
     UnknownToken {
         /// Index of the request.
         request: usize,
@@ -165,7 +163,9 @@ pub enum GenerateError {
         vocab: usize,
     },
     /// Prompt and new tokens do not fit the context.
-    #[error("request {request}: {prompt} prompt tokens and max_tokens {max_tokens} exceed the context of {context}; lower max_tokens, shorten the prompt, or choose the clipping context policy")]
+    #[error(
+        "request {request}: {prompt} prompt tokens and max_tokens {max_tokens} exceed the context of {context}; lower max_tokens, shorten the prompt, or choose the clipping context policy"
+    )]
     Context {
         /// Index of the request.
         request: usize,
@@ -177,7 +177,9 @@ pub enum GenerateError {
         context: usize,
     },
     /// The cache budget does not hold one sequence.
-    #[error("the cache budget of {budget} bytes does not hold one sequence of {tokens} tokens ({needed} bytes); raise it or lower max_tokens")]
+    #[error(
+        "the cache budget of {budget} bytes does not hold one sequence of {tokens} tokens ({needed} bytes); raise it or lower max_tokens"
+    )]
     CacheBudget {
         /// Bytes allowed.
         budget: u64,
@@ -190,7 +192,9 @@ pub enum GenerateError {
     #[error("stop strings need a tokenizer; give the engine the model's, or use stop tokens")]
     NoTokenizer,
     /// The model computed something that is no number.
-    #[error("the model's logits are not finite after {tokens} tokens of request {request}; the weights or the adapter are damaged or diverged")]
+    #[error(
+        "the model's logits are not finite after {tokens} tokens of request {request}; the weights or the adapter are damaged or diverged"
+    )]
     NotFinite {
         /// Index of the request.
         request: usize,

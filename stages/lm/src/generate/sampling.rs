@@ -39,9 +39,7 @@ pub(super) fn choose(
     if params.repetition_penalty != 1.0 {
         penalise(logits, seen, params.repetition_penalty);
     }
-    let model_logprob = |id: u32, logits: &[f32]| {
-        raw.as_deref().unwrap_or(logits)[id as usize] - log_sum
-    };
+    let model_logprob = |id: u32, logits: &[f32]| raw.as_deref().unwrap_or(logits)[id as usize] - log_sum;
     if params.temperature == 0.0 {
         let id = argmax(logits);
         return Some(Choice { id, logprob: 0.0, model_logprob: model_logprob(id, logits) });
@@ -85,8 +83,7 @@ fn argmax(logits: &[f32]) -> u32 {
 /// that small weights at the end of a large vocabulary count.
 fn invert(weights: &[f32], uniform: f64) -> usize {
     const BLOCK: usize = 256;
-    let sums: Vec<f64> =
-        weights.chunks(BLOCK).map(|c| c.iter().map(|&w| f64::from(w)).sum()).collect();
+    let sums: Vec<f64> = weights.chunks(BLOCK).map(|c| c.iter().map(|&w| f64::from(w)).sum()).collect();
     let mut target = uniform * sums.iter().sum::<f64>();
     for (block, &sum) in sums.iter().enumerate() {
         if target < sum {
@@ -214,11 +211,7 @@ mod tests {
         check(&params(|p| p.top_p = 0.9), &[], &only(&[1, 3, 0], 1.0));
         // relative to the likeliest: 1, 0.61, 0.22, 0.08
         check(&params(|p| p.min_p = 0.2), &[], &only(&[1, 3, 0], 1.0));
-        check(
-            &params(|p| (p.top_k, p.top_p, p.temperature) = (4, 0.9, 1.5)),
-            &[],
-            &only(&[1, 3, 0], 1.5),
-        );
+        check(&params(|p| (p.top_k, p.top_p, p.temperature) = (4, 0.9, 1.5)), &[], &only(&[1, 3, 0], 1.5));
     }
 
     #[test]

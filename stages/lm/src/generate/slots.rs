@@ -73,8 +73,7 @@ impl Slots {
             free.min_by_key(|(_, s)| s.given)?.0
         };
         self.clock += 1;
-        self.slots[slot] =
-            Slot { held: prompt[..reused].to_vec(), busy: true, given: self.clock };
+        self.slots[slot] = Slot { held: prompt[..reused].to_vec(), busy: true, given: self.clock };
         Some(Place { slot, source, reused })
     }
 

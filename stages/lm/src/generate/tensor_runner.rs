@@ -99,13 +99,7 @@ impl TensorRunner {
     }
 
     /// Computes `rows` as one batch; `dense` when they are the slots 0, 1, 2, … in order.
-    fn batch(
-        &mut self,
-        rows: &[Row],
-        dense: bool,
-        segments: &[Segment],
-        logits: &mut [Option<Vec<f32>>],
-    ) {
+    fn batch(&mut self, rows: &[Row], dense: bool, segments: &[Segment], logits: &mut [Option<Vec<f32>>]) {
         let plan = Plan::new(rows, self.slots, self.capacity);
         let Plan { width, keys, .. } = plan;
         let [n, hidden_size] = [rows.len(), self.model.config().hidden_size];
@@ -127,20 +121,16 @@ impl TensorRunner {
             let adapter = LayerAdapter { adapter: self.adapter.as_ref(), layer };
             let weights = &self.model.layers()[layer];
             let [q, k, v] = weights.qkv(self.model.config(), hidden.clone(), &cos, &sin, adapter);
-            let [k, v] = [(&mut self.keys[layer], k), (&mut self.values[layer], v)].map(
-                |(cache, new)| {
-                    let [_, heads, _, dim] = new.dims();
-                    let new = new.reshape([n * heads * width, dim]);
-                    cache.inplace(|c| {
-                        c.scatter_nd(writes.clone(), new, IndexingUpdateOp::Assign)
-                    });
-                    let seen = cache.clone().narrow(2, 0, keys);
-                    match dense {
-                        true => seen.narrow(0, 0, n),
-                        false => seen.select(0, slots.clone()),
-                    }
-                },
-            );
+            let [k, v] = [(&mut self.keys[layer], k), (&mut self.values[layer], v)].map(|(cache, new)| {
+                let [_, heads, _, dim] = new.dims();
+                let new = new.reshape([n * heads * width, dim]);
+                cache.inplace(|c| c.scatter_nd(writes.clone(), new, IndexingUpdateOp::Assign));
+                let seen = cache.clone().narrow(2, 0, keys);
+                match dense {
+                    true => seen.narrow(0, 0, n),
+                    false => seen.select(0, slots.clone()),
+                }
+            });
             hidden = weights.finish(hidden, attend(q, k, v, mask.clone()), adapter);
         }
         let mut last = Vec::new();
@@ -154,9 +144,7 @@ impl TensorRunner {
         if last.is_empty() {
             return;
         }
-        let picked = hidden
-            .reshape([n * width, hidden_size])
-            .select(0, self.ints([last.len()], &last));
+        let picked = hidden.reshape([n * width, hidden_size]).select(0, self.ints([last.len()], &last));
         let values = self.model.logits(self.model.norm().forward(picked)).into_data();
         let values: Vec<f32> = values.try_to_vec().unwrap_or_default();
         let vocab = self.model.config().vocab_size;
@@ -206,8 +194,7 @@ impl Plan {
         let keys = rows.iter().map(end).max().unwrap_or(1);
         let (mut ids, mut positions, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
-            let (tokens, start): (&[u32], usize) =
-                row.segment.map_or((&[], 0), |s| (&s.tokens, s.start));
+            let (tokens, start): (&[u32], usize) = row.segment.map_or((&[], 0), |s| (&s.tokens, s.start));
             let mut places = Vec::with_capacity(width);
             for i in 0..width {
                 ids.push(tokens.get(i).copied().unwrap_or(0));

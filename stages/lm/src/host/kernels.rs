@@ -398,8 +398,7 @@ mod tests {
             let mut out = vec![9.0; dim];
             Arch::new().dispatch(WeightedSum { weights: &weights, rows: &rows, out: &mut out });
             for d in 0..dim {
-                let exact: f64 =
-                    (0..n).map(|j| f64::from(weights[j]) * f64::from(rows[j * dim + d])).sum();
+                let exact: f64 = (0..n).map(|j| f64::from(weights[j]) * f64::from(rows[j * dim + d])).sum();
                 assert!((f64::from(out[d]) - exact).abs() < n as f64 * 1e-6);
             }
         }

@@ -166,11 +166,7 @@ impl HostRunner {
         norm_rows(&batch.hidden, layer.input_norm.values(), eps, &mut batch.normed);
         project(
             &batch.normed,
-            &mut [
-                (&layer.query, &mut batch.q),
-                (&layer.key, &mut batch.k),
-                (&layer.value, &mut batch.v),
-            ],
+            &mut [(&layer.query, &mut batch.q), (&layer.key, &mut batch.k), (&layer.value, &mut batch.v)],
         );
         self.write_cache(index, batch);
         self.attend(index, batch);
@@ -178,10 +174,7 @@ impl HostRunner {
         project(&batch.attended, &mut [(&layer.output, &mut batch.projected)]);
         add(&mut batch.hidden, &batch.projected);
         norm_rows(&batch.hidden, layer.post_norm.values(), eps, &mut batch.normed);
-        project(
-            &batch.normed,
-            &mut [(&layer.gate, &mut batch.gate), (&layer.up, &mut batch.up)],
-        );
+        project(&batch.normed, &mut [(&layer.gate, &mut batch.gate), (&layer.up, &mut batch.up)]);
         let width = self.config.intermediate_size;
         let rows = batch.gate.chunks_exact_mut(width).zip(batch.up.chunks_exact(width));
         each(rows.collect(), batch.up.len() * 16, |(gate, up)| silu_mul(gate, up));
@@ -286,10 +279,8 @@ struct Batch {
 impl Batch {
     fn new(config: &ModelConfig, segments: &[Segment]) -> Self {
         let tokens: Vec<u32> = segments.iter().flat_map(|s| s.tokens.iter().copied()).collect();
-        let places = segments
-            .iter()
-            .flat_map(|s| (0..s.tokens.len()).map(|i| (s.slot, s.start + i)))
-            .collect();
+        let places =
+            segments.iter().flat_map(|s| (0..s.tokens.len()).map(|i| (s.slot, s.start + i))).collect();
         let mut start = 0;
         let ranges = segments.iter().map(|s| {
             start += s.tokens.len();

@@ -92,8 +92,7 @@ pub(super) struct HostLayer {
 
 impl HostLayer {
     fn new(layer: &Layer, index: usize, adapter: Option<&Adapter>) -> Self {
-        let linear =
-            |p| HostLinear::new(layer.projection(p), adapter.map(|adapter| (adapter, index, p)));
+        let linear = |p| HostLinear::new(layer.projection(p), adapter.map(|adapter| (adapter, index, p)));
         Self {
             input_norm: Slice::new(&layer.input_norm.weight),
             post_norm: Slice::new(&layer.post_norm.weight),

@@ -71,10 +71,7 @@ fn mask_tensor(
             mask.extend((0..keys).map(|k| if visible(row, q, k) { 0.0 } else { HIDDEN }));
         }
     }
-    Tensor::from_data(
-        TensorData::new(mask, [batch, 1, 1, queries, keys]),
-        (device, DType::F32),
-    )
+    Tensor::from_data(TensorData::new(mask, [batch, 1, 1, queries, keys]), (device, DType::F32))
 }
 
 /// The additive mask of a boolean one: [`HIDDEN`] where `hidden` is true, 0 elsewhere.
@@ -92,22 +89,22 @@ pub(crate) fn attend(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, mask: Tensor<5>) 
     let [_, kv_heads, keys, _] = k.dims();
     let group = heads / kv_heads;
     let dtype = q.dtype();
-    let q = q
-        .reshape([batch, queries, kv_heads, group, dim])
-        .permute([0, 2, 3, 1, 4])
-        .reshape([batch, kv_heads, group * queries, dim]);
+    let q = q.reshape([batch, queries, kv_heads, group, dim]).permute([0, 2, 3, 1, 4]).reshape([
+        batch,
+        kv_heads,
+        group * queries,
+        dim,
+    ]);
     let scores = q
         .matmul(k.swap_dims(2, 3))
         .cast(DType::F32)
         .mul_scalar(1.0 / (dim as f32).sqrt())
         .reshape([batch, kv_heads, group, queries, keys])
         + mask;
-    let weights = softmax(scores, 4)
-        .cast(dtype)
-        .reshape([batch, kv_heads, group * queries, keys]);
-    weights
-        .matmul(v)
-        .reshape([batch, kv_heads, group, queries, dim])
-        .permute([0, 3, 1, 2, 4])
-        .reshape([batch, queries, heads * dim])
+    let weights = softmax(scores, 4).cast(dtype).reshape([batch, kv_heads, group * queries, keys]);
+    weights.matmul(v).reshape([batch, kv_heads, group, queries, dim]).permute([0, 3, 1, 2, 4]).reshape([
+        batch,
+        queries,
+        heads * dim,
+    ])
 }

@@ -129,18 +129,13 @@ impl Layer {
 
     /// What follows the attention: `attended` `[batch, seq, heads * head_dim]` is projected and
     /// added to `hidden` `[batch, seq, hidden]`, then the MLP.
-    pub(crate) fn finish(
-        &self,
-        hidden: Tensor<3>,
-        attended: Tensor<3>,
-        adapter: LayerAdapter,
-    ) -> Tensor<3> {
+    pub(crate) fn finish(&self, hidden: Tensor<3>, attended: Tensor<3>, adapter: LayerAdapter) -> Tensor<3> {
         let [batch, seq, width] = hidden.dims();
         let rows = batch * seq;
         let [_, _, attended_width] = attended.dims();
         let attended = attended.reshape([rows, attended_width]);
-        let hidden = hidden.reshape([rows, width])
-            + adapter.linear(Projection::Output, &self.output, attended);
+        let hidden =
+            hidden.reshape([rows, width]) + adapter.linear(Projection::Output, &self.output, attended);
         let x = self.post_norm.forward(hidden.clone());
         let gate = adapter.linear(Projection::Gate, &self.gate, x.clone());
         let up = adapter.linear(Projection::Up, &self.up, x);

@@ -47,11 +47,7 @@ impl Model {
     ///
     /// # Errors
     /// A tensor that is missing, has another shape, or cannot be read.
-    pub fn load(
-        checkpoint: &Checkpoint,
-        device: &Device,
-        dtype: DType,
-    ) -> Result<Self, CheckpointError> {
+    pub fn load(checkpoint: &Checkpoint, device: &Device, dtype: DType) -> Result<Self, CheckpointError> {
         struct FromCheckpoint<'a>(&'a Checkpoint, &'a Device, DType);
         impl parameters::Source for FromCheckpoint<'_> {
             type Error = CheckpointError;
@@ -146,9 +142,7 @@ impl Model {
     /// Logits `[rows, vocab]` in f32 of normalised hidden states `[rows, hidden]`. Rows are cheap to
     /// select beforehand and the vocabulary is large: pass only the rows whose logits are needed.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        hidden
-            .matmul(self.head().clone().transpose())
-            .cast(DType::F32)
+        hidden.matmul(self.head().clone().transpose()).cast(DType::F32)
     }
 
     /// The whole forward pass over right-padded rows: ids `[batch, seq]` to logits

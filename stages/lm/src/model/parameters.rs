@@ -89,18 +89,13 @@ impl Source for Init<'_> {
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Tensor<1>, Self::Error> {
         let options = (self.device, DType::F32);
-        Ok(if name.ends_with(".bias") {
-            Tensor::zeros([len], options)
-        } else {
-            Tensor::ones([len], options)
-        })
+        Ok(if name.ends_with(".bias") { Tensor::zeros([len], options) } else { Tensor::ones([len], options) })
     }
 
     fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>, Self::Error> {
         let stream = Stream::named(self.seed, name);
-        let values: Vec<f32> = (0..(shape[0] * shape[1]) as u64)
-            .map(|i| (stream.normal(i) * INIT_STD) as f32)
-            .collect();
+        let values: Vec<f32> =
+            (0..(shape[0] * shape[1]) as u64).map(|i| (stream.normal(i) * INIT_STD) as f32).collect();
         let data = TensorData::new(values, shape);
         Ok(Tensor::from_data(data, (self.device, DType::F32)))
     }
@@ -114,9 +109,7 @@ fn linear<S: Source>(
 ) -> Result<Linear, S::Error> {
     Ok(Linear {
         weight: source.matrix(&format!("{prefix}.weight"), shape)?,
-        bias: bias
-            .then(|| source.vector(&format!("{prefix}.bias"), shape[0]))
-            .transpose()?,
+        bias: bias.then(|| source.vector(&format!("{prefix}.bias"), shape[0])).transpose()?,
     })
 }
 
@@ -213,11 +206,7 @@ impl Model {
 
 impl Layer {
     /// [`Model::map_parameters`] for layer number `index` alone.
-    pub fn map_parameters(
-        &self,
-        index: usize,
-        mut f: impl FnMut(&str, Parameter) -> Parameter,
-    ) -> Self {
+    pub fn map_parameters(&self, index: usize, mut f: impl FnMut(&str, Parameter) -> Parameter) -> Self {
         let mut layer = self.clone();
         layer.replace_each(index, &mut f);
         layer
@@ -241,10 +230,6 @@ impl Layer {
             }
         }
         vector(&at("input_layernorm.weight"), &mut self.input_norm.weight, f);
-        vector(
-            &at("post_attention_layernorm.weight"),
-            &mut self.post_norm.weight,
-            f,
-        );
+        vector(&at("post_attention_layernorm.weight"), &mut self.post_norm.weight, f);
     }
 }

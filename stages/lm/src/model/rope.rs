@@ -17,9 +17,8 @@ impl Rope {
     /// Frequencies for `config`: `head_dim / 2` of them, scaled as its `rope_scaling` says.
     pub fn new(config: &ModelConfig) -> Self {
         let dim = config.head_dim;
-        let mut inv_freq: Vec<f64> = (0..dim / 2)
-            .map(|i| config.rope.theta.powf(-((2 * i) as f64) / dim as f64))
-            .collect();
+        let mut inv_freq: Vec<f64> =
+            (0..dim / 2).map(|i| config.rope.theta.powf(-((2 * i) as f64) / dim as f64)).collect();
         match config.rope.scaling {
             RopeScaling::Default => {}
             RopeScaling::Linear { factor } => inv_freq.iter_mut().for_each(|f| *f /= factor),
@@ -36,16 +35,14 @@ impl Rope {
                     if wavelength > low {
                         *f /= factor;
                     } else if wavelength >= high {
-                        let smooth = (context / wavelength - low_freq_factor)
-                            / (high_freq_factor - low_freq_factor);
+                        let smooth =
+                            (context / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
                         *f = (1.0 - smooth) * *f / factor + smooth * *f;
                     }
                 }
             }
         }
-        Self {
-            inv_freq: inv_freq.into_iter().map(|f| f as f32).collect(),
-        }
+        Self { inv_freq: inv_freq.into_iter().map(|f| f as f32).collect() }
     }
 
     /// Half the head dimension: the number of rotated pairs.

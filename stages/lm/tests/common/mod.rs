@@ -25,9 +25,7 @@ pub struct Tiny {
 }
 
 pub fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/tiny")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny").join(name)
 }
 
 fn ids(value: &serde_json::Value) -> Vec<Vec<u32>> {
