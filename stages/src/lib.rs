@@ -25,6 +25,7 @@
 pub mod adapter;
 pub mod arms;
 pub mod chart;
+pub mod commands;
 pub mod kinds;
 pub mod metrics;
 pub mod model;

@@ -1,0 +1,75 @@
+//! `pipeline grade`: grades answers outside a run.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use grader::Summary;
+use grader::line::grade_lines;
+
+/// Grade answers by the Qwen2.5-Math rules and by mathematical equality, side by side.
+///
+/// Each line of FILE is a JSON object with `pred` (an answer) or `text` (a full output), `gold`,
+/// and optionally `data_name`. It is printed back, in order, with `extracted`, `method`, `qwen`,
+/// `strict` and `reason`. The exit code is 1 if any line could not be read.
+#[derive(Debug, Parser)]
+#[command(name = "pipeline grade")]
+struct Args {
+    /// The JSON lines.
+    file: PathBuf,
+    /// The Qwen harness's name of the data set, for lines without `data_name`.
+    #[arg(long, default_value = "math")]
+    data_name: String,
+    /// Print counts and the disagreements between the two verdicts instead of the lines.
+    #[arg(long)]
+    summary: bool,
+}
+
+/// Runs the command with the arguments after `pipeline grade`.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = Args::parse_from(std::iter::once(OsString::from("pipeline grade")).chain(args));
+    match run(&args) {
+        Ok(bad) if bad == 0 => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        // Whoever reads the output may stop early.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {}: {error}", args.file.display());
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Grades the file; returns how many lines could not be read.
+fn run(args: &Args) -> io::Result<usize> {
+    let input = BufReader::new(File::open(&args.file)?);
+    let mut summary = Summary::default();
+    let bad = if args.summary {
+        let bad = grade_lines(input, io::sink(), &args.data_name, &mut summary)?;
+        writeln!(io::stdout(), "{summary}")?;
+        bad
+    } else {
+        grade_lines(input, BufWriter::new(io::stdout().lock()), &args.data_name, &mut summary)?
+    };
+    for line in &bad {
+        writeln!(io::stderr(), "{}: {line}", args.file.display())?;
+    }
+    Ok(bad.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_lines_are_counted_and_good_ones_graded() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("answers.jsonl");
+        std::fs::write(&file, "{\"pred\":\"1/2\",\"gold\":\"0.5\"}\nnot json\n").unwrap();
+        let args = Args { file, data_name: "math".into(), summary: true };
+        assert_eq!(run(&args).unwrap(), 1);
+    }
+}

@@ -1,0 +1,3 @@
+//! Commands of the binary that need a library of `stages`, beside those of the engine.
+
+pub mod grade;
