@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn not_a_number_is_never_equal() {
-        assert!(!(largest_difference(&[vec![1.0]], &[vec![f32::NAN]]) <= 1.0));
+        assert!(largest_difference(&[vec![1.0]], &[vec![f32::NAN]]).is_nan());
         assert_eq!(largest_difference(&[vec![1.0, 2.0]], &[vec![1.5, 2.0]]), 0.5);
     }
 
