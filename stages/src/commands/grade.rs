@@ -32,7 +32,7 @@ struct Args {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = Args::parse_from(std::iter::once(OsString::from("pipeline grade")).chain(args));
     match run(&args) {
-        Ok(bad) if bad == 0 => ExitCode::SUCCESS,
+        Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         // Whoever reads the output may stop early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
