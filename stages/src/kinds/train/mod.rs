@@ -1,7 +1,7 @@
 //! `train`: trains a model, or an adapter on it.
 //!
-//! [`method`]: what is learnt from, with its settings; [`examples`]: from rows to token sequences;
-//! [`output`]: what is written. The mathematics and the loops are the crate `trainer`'s.
+//! `method`: what is learnt from, with its settings; `examples`: from rows to token sequences;
+//! `output`: what is written. The mathematics and the loops are the crate `trainer`'s.
 
 mod examples;
 mod method;
