@@ -151,6 +151,13 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         ))
         .with_help("run again"));
     }
+    // Whoever may write anywhere (root, say) can write through a read-only view.
+    if show_inputs(store, &task.upstream)?.is_err() {
+        return Err(StageError::input(
+            "an input from the cache was changed while the stage ran, so its result is not cached",
+        )
+        .with_help("inputs are read-only: copy a file before changing it; the next run restores the input"));
+    }
     if !pins.is_empty() {
         pins::add(&shared.lock_path, &pins).map_err(StageError::environment)?;
         pins.into_iter().for_each(|(source, pin)| shared.resolver.add_pin(source, pin));

@@ -218,6 +218,25 @@ fn an_input_edited_while_the_stage_runs_is_not_cached() {
     assert_eq!(place.succeed(&[]).computed(), ["slow"]);
 }
 
+/// Scenario 21, with an input from the cache: a stage may run as a user who can write anywhere.
+#[test]
+fn a_cached_input_changed_while_the_stage_runs_is_not_believed() {
+    let place = Place::new(
+        "[stage.good]\nkind = \"write\"\ntext = \"clean\"\n\
+         [stage.dep]\nkind = \"concat\"\nalso = \"@good\"\nmilliseconds = 1500\nmark = \"$DIR/ran\"",
+    );
+    let run = place.start(&[]);
+    crate::support::wait_for("the stage", || (!place.marks("ran").is_empty()).then_some(()));
+    let blob = place.blob("clean");
+    fs::remove_file(&blob).unwrap();
+    fs::write(&blob, "dirty").unwrap();
+    let ran = Ran::of(run.wait_with_output().unwrap());
+    assert_eq!(ran.code, 1);
+    let (error, ..) = ran.failure("dep");
+    assert!(error.message.contains("was changed while the stage ran"), "{error}");
+    assert_eq!(place.succeed(&[]).computed(), ["good", "dep"]);
+}
+
 /// Scenario 22.
 #[test]
 fn downstream_is_served_although_upstream_content_is_gone() {
