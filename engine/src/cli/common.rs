@@ -28,7 +28,7 @@ impl ManifestArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub struct CacheArgs {
     /// The cache folder.
-    #[arg(long, value_name = "DIR", env = "PIPELINE_CACHE", default_value = "cache")]
+    #[arg(long, value_name = "DIR", env = "PIPELINE_CACHE", default_value = "cache", global = true)]
     pub cache: PathBuf,
 }
 

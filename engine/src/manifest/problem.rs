@@ -35,7 +35,18 @@ struct Elsewhere {
     source: NamedSource<Arc<str>>,
 }
 
+/// Longest line, in bytes, that is shown around a problem. Beyond 65,535 columns miette panics, and
+/// long before that the line hides the message.
+const LONGEST_LINE: usize = 10_000;
+
 impl Problem {
+    /// True if the file has a line that is too long to show.
+    fn has_huge_line(&self) -> bool {
+        let huge =
+            |source: &NamedSource<Arc<str>>| source.inner().lines().any(|line| line.len() > LONGEST_LINE);
+        self.source.as_ref().is_some_and(huge) || self.elsewhere.iter().any(|other| huge(&other.source))
+    }
+
     /// A problem without a place.
     pub(crate) fn new(code: &'static str, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
@@ -244,8 +255,12 @@ impl ManifestErrors {
             .with_context_lines(1);
         let mut text = String::new();
         for problem in self.problems.iter().take(SHOWN) {
-            // Writing into a string cannot fail.
-            let _ = handler.render_report(&mut text, problem);
+            if problem.has_huge_line() {
+                text.push_str(&format!("{}\n\n  × {problem}\n  help: {}\n", problem.code, problem.help));
+            } else {
+                // Writing into a string cannot fail.
+                let _ = handler.render_report(&mut text, problem);
+            }
             text.push('\n');
         }
         if self.problems.len() > SHOWN {

@@ -90,7 +90,12 @@ impl Store {
         let folder = self.inflight(key);
         let path = folder.join("lock");
         loop {
-            fs::create_dir_all(&folder).at(&folder)?;
+            match fs::create_dir_all(&folder) {
+                // A finishing holder removed the folder between the attempt to make it and the look
+                // at what was in the way. A file there stays in the way.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !folder.is_file() => continue,
+                made => made.at(&folder)?,
+            }
             match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) {
                 Ok(file) => return Ok((file, folder)),
                 // A finishing holder removed the folder in between.

@@ -159,6 +159,21 @@ fn a_second_claim_waits_and_learns_on_whom() {
 }
 
 #[test]
+fn claims_survive_folders_that_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    store.claim(&parts(1).key(), &me(), |_| ()).unwrap().abandon().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn resumable_state_outlives_a_dropped_claim_but_not_success() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();

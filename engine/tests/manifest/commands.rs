@@ -72,3 +72,13 @@ fn documentation_commands_answer() {
     assert!(out(&pipeline(&folder, &["graph", "m.toml"])).starts_with("flowchart"));
     assert!(out(&pipeline(&folder, &["graph", "m.toml", "--format", "dot"])).starts_with("digraph"));
 }
+
+#[test]
+fn a_mistake_in_an_endless_line_is_told_without_the_line() {
+    let text = format!("name = \"x\"\n[stage.a]\nkind = \"write\"\ntext = \"{}\"; bad\n", "y".repeat(70_000));
+    let folder = Folder::new(&[("long.toml", &text)]);
+    let checked = pipeline(&folder, &["check", "long.toml"]);
+    assert_eq!(checked.status.code(), Some(2), "{}", err(&checked));
+    assert!(err(&checked).len() < 2_000);
+    assert!(err(&checked).contains("long.toml"));
+}
