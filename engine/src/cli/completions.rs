@@ -12,8 +12,7 @@ pub struct Args {
 }
 
 /// Prints the completion script.
-pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let mut command = super::command();
-    clap_complete::generate(args.shell, &mut command, "pipeline", &mut std::io::stdout());
+pub fn run(args: &Args, mut definition: clap::Command) -> Result<ExitCode, CliError> {
+    clap_complete::generate(args.shell, &mut definition, "pipeline", &mut std::io::stdout());
     Ok(ExitCode::SUCCESS)
 }

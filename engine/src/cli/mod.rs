@@ -10,6 +10,7 @@ pub mod common;
 mod completions;
 mod diff;
 mod explain;
+mod extra;
 mod graph;
 mod init;
 mod kinds;
@@ -24,7 +25,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::history::HistoryError;
 use crate::kind::Registry;
@@ -33,6 +34,8 @@ use crate::run::RunError;
 use crate::run::pins::PinsError;
 use crate::store::StoreError;
 use crate::ui;
+
+pub use extra::ExtraCommand;
 
 /// What the binary knows of the machine and the engine does not.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +46,7 @@ pub struct Host {
 
 /// Declarative pipelines for language-model experiments.
 #[derive(Debug, Parser)]
-#[command(name = "pipeline", version, about, after_help = EXIT_CODES)]
+#[command(name = "pipeline", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -149,10 +152,22 @@ impl CliError {
     }
 }
 
-/// The `pipeline` program: parses the command line, runs the command, returns the exit code.
-pub fn main(registry: Registry, host: Host) -> ExitCode {
-    let command = Cli::parse().command;
-    match dispatch(command, &registry, &host) {
+/// The `pipeline` program: parses the command line, runs the command (one of the engine's, or one
+/// of `extra`), returns the exit code.
+pub fn main(registry: Registry, host: Host, extra: Vec<ExtraCommand>) -> ExitCode {
+    let definition = command(&extra);
+    let matches = definition.clone().get_matches();
+    let chosen = matches.subcommand().and_then(|(name, of_command)| {
+        Some((extra.iter().find(|command| command.name() == name)?, of_command))
+    });
+    let result = match chosen {
+        Some((command, of_command)) => command.run(of_command),
+        None => match Cli::from_arg_matches(&matches) {
+            Ok(cli) => dispatch(cli.command, &registry, &host, definition),
+            Err(error) => error.exit(),
+        },
+    };
+    match result {
         Ok(code) => code,
         Err(error) => {
             let code = error.code();
@@ -162,7 +177,12 @@ pub fn main(registry: Registry, host: Host) -> ExitCode {
     }
 }
 
-fn dispatch(command: Command, registry: &Registry, host: &Host) -> Result<ExitCode, CliError> {
+fn dispatch(
+    command: Command,
+    registry: &Registry,
+    host: &Host,
+    definition: clap::Command,
+) -> Result<ExitCode, CliError> {
     match command {
         Command::Run(args) => run::run(&args, registry, host),
         Command::Plan(args) => plan::run(&args, registry, host),
@@ -177,12 +197,12 @@ fn dispatch(command: Command, registry: &Registry, host: &Host) -> Result<ExitCo
         Command::Kinds(args) => kinds::run(&args, registry),
         Command::Schema(args) => schema::run(&args, registry),
         Command::Init(args) => init::run(&args, registry),
-        Command::Completions(args) => completions::run(&args),
+        Command::Completions(args) => completions::run(&args, definition),
         Command::ExecStage(args) => Ok(crate::run::exec::main(&args.job, args.attached, registry)),
     }
 }
 
-/// The command line's definition, for completions and documentation.
-pub fn command() -> clap::Command {
-    Cli::command()
+/// The command line's definition: the engine's commands, and then the binary's own.
+fn command(extra: &[ExtraCommand]) -> clap::Command {
+    Cli::command().subcommands(extra.iter().map(|command| command.definition.clone()))
 }

@@ -171,3 +171,18 @@ fn completions_and_help_are_there() {
     assert_eq!(place.output(&["run"]).status.code(), Some(2));
     assert_eq!(place.output(&["run", "none.toml"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_binary_adds_commands_that_look_like_the_engines() {
+    let place = Place::new("");
+    assert_eq!(place.text(&["echo", "hello"]), "hello\n");
+    assert!(place.text(&["--help"]).contains("Say a word again"));
+    assert!(place.text(&["echo", "--help"]).contains("pipeline echo"));
+    assert!(place.text(&["completions", "bash"]).contains("echo"));
+    // Its errors are the engine's: usage by clap, and by the command itself.
+    for args in [&["echo"][..], &["echo", "--loud", "x"], &["echo", ""], &["ecko"]] {
+        let output = place.output(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+}

@@ -4,8 +4,25 @@ mod kinds;
 
 use std::process::ExitCode;
 
-use engine::cli::{Host, main as pipeline};
+use clap::Parser;
+use engine::cli::{CliError, ExtraCommand, Host, main as pipeline};
 use engine::kind::Registry;
+
+/// Say a word again.
+#[derive(Parser)]
+#[command(name = "echo")]
+struct Echo {
+    /// The word.
+    word: String,
+}
+
+fn echo(args: Echo) -> Result<ExitCode, CliError> {
+    if args.word.is_empty() {
+        return Err(CliError::usage("nothing to say"));
+    }
+    engine::ui::out(args.word);
+    Ok(ExitCode::SUCCESS)
+}
 
 fn main() -> ExitCode {
     let registry = Registry::new()
@@ -19,7 +36,7 @@ fn main() -> ExitCode {
         .with::<kinds::Pin>()
         .with::<kinds::Device>()
         .with::<kinds::Noisy>();
-    pipeline(registry, Host { devices })
+    pipeline(registry, Host { devices }, vec![ExtraCommand::new(echo)])
 }
 
 /// As many GPUs as the test says.

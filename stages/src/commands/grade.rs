@@ -1,12 +1,12 @@
 //! `pipeline grade`: grades answers outside a run.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use engine::cli::{CliError, ExtraCommand};
 use grader::Summary;
 use grader::line::grade_lines;
 
@@ -16,7 +16,7 @@ use grader::line::grade_lines;
 /// and optionally `data_name`. It is printed back, in order, with `extracted`, `method`, `qwen`,
 /// `strict` and `reason`. The exit code is 1 if any line could not be read.
 #[derive(Debug, Parser)]
-#[command(name = "pipeline grade")]
+#[command(name = "grade")]
 struct Args {
     /// The JSON lines.
     file: PathBuf,
@@ -28,18 +28,18 @@ struct Args {
     summary: bool,
 }
 
-/// Runs the command with the arguments after `pipeline grade`.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = Args::parse_from(std::iter::once(OsString::from("pipeline grade")).chain(args));
+/// The command.
+pub fn command() -> ExtraCommand {
+    ExtraCommand::new(main)
+}
+
+fn main(args: Args) -> Result<ExitCode, CliError> {
     match run(&args) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+        Ok(0) => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(ExitCode::FAILURE),
         // Whoever reads the output may stop early.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}: {error}", args.file.display());
-            ExitCode::from(3)
-        }
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(CliError::environment(format!("{}: {error}", args.file.display()))),
     }
 }
 
