@@ -23,6 +23,7 @@ mod numeric_func;
 mod parser;
 mod primary;
 mod relations;
+mod series;
 mod sets;
 mod text;
 mod unit;
