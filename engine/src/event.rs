@@ -47,6 +47,11 @@ pub enum WorkerEvent {
         /// What to write into the lock file.
         pin: Pin,
     },
+    /// What the worker has used.
+    Used {
+        /// Largest resident memory in bytes.
+        peak_memory: u64,
+    },
     /// The stage failed; the last event of a worker that did not succeed.
     Failed {
         /// Why.
@@ -115,6 +120,13 @@ pub enum Event {
         host: String,
         /// Version of `pipeline`.
         tool_version: String,
+    },
+    /// The graph of the stages asked for.
+    Planned {
+        /// BLAKE3 (hex) over the manifest and what it extends.
+        digest: String,
+        /// One per stage, each after what it needs.
+        stages: Vec<PlannedNode>,
     },
     /// These stages are served from the store.
     Cached {
@@ -256,6 +268,21 @@ pub enum Event {
         /// Wall time.
         seconds: f64,
     },
+}
+
+/// A node of the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// Stage name.
+    pub stage: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its arm, if it belongs to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
+    /// Names of the stages that it depends on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
 }
 
 /// A stage served from the store.

@@ -279,6 +279,7 @@ fn apply(stages: &mut BTreeMap<String, StageHistory>, line: Line) {
             }
         }
         Event::RunStarted { .. }
+        | Event::Planned { .. }
         | Event::Metrics { .. }
         | Event::Message { .. }
         | Event::Retrying { .. }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::event::{WorkerEvent, WorkerEvents};
+use crate::facts::Facts;
 
 /// A stage kind: the type itself is the kind's params as written in a manifest.
 ///
@@ -63,6 +64,19 @@ pub trait Stage: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
     /// A line for `pipeline plan` about cost or memory, computed without running anything.
     fn estimate(&self, _inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
         None
+    }
+
+    /// True for kinds that write for people what is known of the run, too: what is published of them
+    /// then goes through [`Stage::complete`].
+    fn completes(&self) -> bool {
+        false
+    }
+
+    /// Adds to `folder`, the copy of the output that is about to be published, what is known of the
+    /// run and is no part of the artifact. Runs in the engine's own process at the end of a run, so it
+    /// must be quick; the same facts must give the same files.
+    fn complete(&self, _folder: &Path, _facts: &Facts) -> Result<(), StageError> {
+        Ok(())
     }
 
     /// Does the work. Everything it puts into [`StageCtx::out`] becomes the artifact.
@@ -426,6 +440,10 @@ pub trait ErasedStage: Send + Sync {
     fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String>;
     /// Params with defaults filled in; references are `{"$input": …}`.
     fn params(&self) -> Value;
+    /// See [`Stage::completes`].
+    fn completes(&self) -> bool;
+    /// See [`Stage::complete`].
+    fn complete(&self, folder: &Path, facts: &Facts) -> Result<(), StageError>;
     /// See [`Stage::run`].
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError>;
 }
@@ -457,6 +475,12 @@ impl<S: Stage> ErasedStage for S {
     }
     fn params(&self) -> Value {
         serde_json::to_value(self).expect("params are plain data: maps have string keys")
+    }
+    fn completes(&self) -> bool {
+        Stage::completes(self)
+    }
+    fn complete(&self, folder: &Path, facts: &Facts) -> Result<(), StageError> {
+        Stage::complete(self, folder, facts)
     }
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         Stage::run(self, ctx)

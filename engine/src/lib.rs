@@ -10,7 +10,8 @@
 //! 4. [`run`] starts a worker process for each miss, inside declared resource slots, commits its
 //!    output folder to the store and writes the record last.
 //! 5. [`event`] is the one stream that progress bars, `--json`, the log and the history read.
-//! 6. [`history`] reads earlier runs from their logs; [`explain`] says what of a key changed.
+//! 6. [`history`] reads earlier runs from their logs; [`explain`] says what of a key changed; [`facts`]
+//!    gathers what is known of a run for those who write about it.
 //! 7. [`cli`] holds the command line, [`ui`] the console: only these two print.
 //!
 //! # On disk (`cache/`)
@@ -31,6 +32,7 @@ pub mod digest;
 pub mod docs;
 pub mod event;
 pub mod explain;
+pub mod facts;
 pub mod graph;
 pub mod history;
 pub mod key;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::event::PlannedNode;
 use crate::kind::{ErasedStage, KindEntry};
 
 /// An experiment, expanded and checked; stages are in topological order.
@@ -18,6 +19,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The graph of the selected stages.
+    pub fn nodes(&self, selected: &[bool]) -> Vec<PlannedNode> {
+        let chosen = self.stages.iter().zip(selected).filter(|(_, selected)| **selected);
+        let node = |stage: &PlannedStage| PlannedNode {
+            stage: stage.name.clone(),
+            kind: stage.kind.name.to_owned(),
+            arm: stage.arm.clone(),
+            needs: stage.depends_on.iter().map(|need| self.stages[*need].name.clone()).collect(),
+        };
+        chosen.map(|(stage, _)| node(stage)).collect()
+    }
+
     /// What each stage depends on, in plan order.
     pub fn dependencies(&self) -> impl Iterator<Item = &[usize]> {
         self.stages.iter().map(|stage| stage.depends_on.as_slice())

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use super::CliError;
 use super::common::CacheArgs;
-use super::runs::standing;
 use crate::explain::changes;
+use crate::facts::status as standing;
 use crate::history::{self, Fate, Run, StageHistory};
 use crate::store::Store;
 use crate::ui::{self, text};

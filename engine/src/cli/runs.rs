@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use super::CliError;
 use super::common::CacheArgs;
-use crate::event::RunStatus;
-use crate::history::{self, Standing, Summary};
+use crate::facts::status as standing;
+use crate::history::{self, Summary};
 use crate::store::Store;
 use crate::ui::table::Table;
 use crate::ui::{self, text};
@@ -76,15 +76,4 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         ui::out(table);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A word for where a run stands.
-pub fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Running => "running",
-        Standing::Ended(RunStatus::Succeeded) => "succeeded",
-        Standing::Ended(RunStatus::Failed) => "failed",
-        Standing::Ended(RunStatus::Interrupted) => "stopped",
-        Standing::Killed => "killed",
-    }
 }

@@ -14,7 +14,7 @@ use super::job::Job;
 use super::logs::{file_name, tail};
 use super::resolve::Resolved;
 use super::worker::{Limits, Start, Worker};
-use super::{Shared, pins};
+use super::{Shared, machine, pins};
 use crate::event::{Event, WorkerEvent};
 use crate::key::Key;
 use crate::kind::{Pin, StageError, Tier};
@@ -72,6 +72,20 @@ pub(super) struct Task {
     pub(super) visible_gpus: Option<String>,
 }
 
+impl Task {
+    /// How many GPUs it holds.
+    fn gpus(&self) -> u32 {
+        self.visible_gpus.as_ref().map_or(0, |list| list.split(',').count() as u32)
+    }
+}
+
+/// What a worker told that belongs into the record or the lock file.
+#[derive(Default)]
+struct Noted {
+    pins: BTreeMap<String, Pin>,
+    peak_memory: u64,
+}
+
 /// Whether a record may stand for a run of the stage. An artifact without files cannot: such a
 /// stage runs for what it does, not for what it leaves.
 pub(super) fn servable(record: Record) -> Option<Record> {
@@ -118,11 +132,11 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
     };
     let started = jiff::Timestamp::now();
     let clock = Instant::now();
-    let mut pins: BTreeMap<String, Pin> = BTreeMap::new();
+    let mut noted = Noted::default();
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match run_worker(shared, task, &claim, &folders, log, attempts, &mut pins, tx) {
+        match run_worker(shared, task, &claim, &folders, log, attempts, &mut noted, tx) {
             Ok(()) => break,
             Err(error) if error.tier == Tier::Stopped && shared.stop.requested() => {
                 return Ok(Verdict::Stopped);
@@ -158,9 +172,9 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         )
         .with_help("inputs are read-only: copy a file before changing it; the next run restores the input"));
     }
-    if !pins.is_empty() {
-        pins::add(&shared.lock_path, &pins).map_err(StageError::environment)?;
-        pins.into_iter().for_each(|(source, pin)| shared.resolver.add_pin(source, pin));
+    if !noted.pins.is_empty() {
+        pins::add(&shared.lock_path, &noted.pins).map_err(StageError::environment)?;
+        noted.pins.into_iter().for_each(|(source, pin)| shared.resolver.add_pin(source, pin));
     }
     let parts = shared.resolver.parts(stage, &task.resolved.inputs);
     shared.session.uses([&parts.key()]);
@@ -174,6 +188,9 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         attempts,
         host: shared.me.host.clone(),
         device: task.device.clone(),
+        gpus: task.gpus(),
+        peak_memory: noted.peak_memory,
+        machine: machine::describe(task.gpus()),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let record = claim.commit(parts, meta).map_err(store_error)?;
@@ -239,7 +256,7 @@ fn run_worker(
     folders: &HashMap<usize, PathBuf>,
     log: &Path,
     attempt: u32,
-    pins: &mut BTreeMap<String, Pin>,
+    noted: &mut Noted,
     tx: &Sender<Msg>,
 ) -> Result<(), StageError> {
     let stage = shared.stage(task.index);
@@ -306,7 +323,10 @@ fn run_worker(
             }
             WorkerEvent::Metrics { step, values } => Event::Metrics { stage, step, values },
             WorkerEvent::Message { text } => Event::Message { stage: Some(stage), text },
-            WorkerEvent::Pinned { source, pin } => return drop(pins.insert(source, pin)),
+            WorkerEvent::Pinned { source, pin } => return drop(noted.pins.insert(source, pin)),
+            WorkerEvent::Used { peak_memory } => {
+                return noted.peak_memory = noted.peak_memory.max(peak_memory);
+            }
             WorkerEvent::Heartbeat | WorkerEvent::Finished | WorkerEvent::Failed { .. } => return,
         };
         let _ = tx.send(Msg::Event(event));

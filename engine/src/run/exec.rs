@@ -43,6 +43,7 @@ pub fn main(job: &Path, attached: bool, registry: &Registry) -> ExitCode {
     });
     match run(job, registry, &events, &stop) {
         Ok(()) => {
+            events.send(WorkerEvent::Used { peak_memory: super::machine::peak_memory() });
             events.send(WorkerEvent::Finished);
             ExitCode::SUCCESS
         }

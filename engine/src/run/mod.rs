@@ -2,19 +2,21 @@
 //!
 //! - [`board`]: the state of every stage; pure bookkeeping.
 //! - [`resolve`]: from stages to keys; [`reason`]: why a key is not in the store.
-//! - `schedule`: what runs when, within [`slots`].
+//! - `schedule`: what runs when, within [`slots`]; `publish`: copies for people.
 //! - [`predict`]: what a run would do.
 //! - `attempt`: one stage from claim to commit; [`worker`]: its process, seen from the engine;
 //!   [`exec`]: the same process, seen from inside; [`job`]: what it is told.
-//! - [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
+//! - [`machine`]: what this machine is; [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
 
 mod attempt;
 pub mod board;
 pub mod exec;
 pub mod job;
 pub mod logs;
+pub mod machine;
 pub mod pins;
 pub mod predict;
+mod publish;
 pub mod reason;
 pub mod resolve;
 mod schedule;
@@ -222,6 +224,8 @@ pub fn run(
         host: host.clone(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     });
+    let digest = plan.experiment.digest.clone();
+    recorder.emit(Event::Planned { digest, stages: plan.nodes(&selected) });
     let has_gpus = !options.devices.is_empty();
     let resolver = or_say(
         || Resolver::new(plan, &selected, store, has_gpus, pins),

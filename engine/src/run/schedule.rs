@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,12 @@ use rayon::prelude::*;
 use super::Shared;
 use super::attempt::{Msg, Task, Verdict, attempt, servable, store_error};
 use super::board::{Board, Known, State, referenced_paths};
+use super::publish::{self, Publication};
 use super::reason::Reasons;
 use super::resolve::Resolved;
 use super::slots::{Grant, Need, Slots};
 use crate::event::{CachedStage, Counts, Event};
+use crate::facts::Facts;
 use crate::key::Key;
 use crate::kind::StageError;
 use crate::store::StoreError;
@@ -62,8 +65,10 @@ struct Scheduler<'r, 'a> {
     /// Keys computed in this run: `--force` does not compute them twice.
     fresh: HashSet<Key>,
     reasons: Reasons<'a>,
-    publisher: Sender<(usize, Box<Record>)>,
+    publisher: Sender<Publication>,
     publishing: usize,
+    /// Done stages whose published copies tell of the run: they wait for its end.
+    completing: Vec<(usize, Box<Record>)>,
     failures: HashSet<usize>,
     totals: Totals,
     emit: &'r mut dyn FnMut(Event),
@@ -75,7 +80,7 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
     let (publisher, to_publish) = channel();
     std::thread::scope(|scope| {
         let publish_tx = tx.clone();
-        scope.spawn(move || publish_all(shared, &to_publish, &publish_tx));
+        scope.spawn(move || publish::all(shared, &to_publish, &publish_tx));
         let mut scheduler = Scheduler {
             shared,
             board: Board::new(shared.plan.dependencies(), selected),
@@ -88,6 +93,7 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
             reasons: Reasons::new(shared.store, shared.plan),
             publisher,
             publishing: 0,
+            completing: Vec::new(),
             failures: HashSet::new(),
             totals: Totals::default(),
             emit,
@@ -95,7 +101,7 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
         loop {
             scheduler.resolve();
             scheduler.start(scope, &tx);
-            if scheduler.running.is_empty() && scheduler.publishing == 0 {
+            if scheduler.running.is_empty() && scheduler.publishing == 0 && !scheduler.complete(selected) {
                 break;
             }
             match rx.recv_timeout(TICK) {
@@ -108,14 +114,6 @@ pub(super) fn drive(shared: &Shared, selected: &[bool], emit: &mut dyn FnMut(Eve
         }
         scheduler.count(selected)
     })
-}
-
-fn publish_all(shared: &Shared, todo: &Receiver<(usize, Box<Record>)>, tx: &Sender<Msg>) {
-    for (index, record) in todo {
-        let Some(dest) = shared.destination(index) else { continue };
-        let result = shared.store.publish(&record, &dest);
-        let _ = tx.send(Msg::Published(index, dest, result));
-    }
 }
 
 /// Whether the store has the stage's key.
@@ -293,10 +291,31 @@ impl<'r, 'a> Scheduler<'r, 'a> {
 
     fn done(&mut self, index: usize, record: Box<Record>, ran: bool) {
         self.board.set_done(index, Known::of(&record, &self.paths[index]), ran);
-        if self.shared.stage(index).publish.is_some() {
-            self.publishing += 1;
-            let _ = self.publisher.send((index, record));
+        let stage = self.shared.stage(index);
+        if stage.publish.is_some() && stage.stage.completes() {
+            self.completing.retain(|(other, _)| *other != index);
+            self.completing.push((index, record));
+        } else if stage.publish.is_some() {
+            self.publish(index, record, None);
         }
+    }
+
+    fn publish(&mut self, index: usize, record: Box<Record>, facts: Option<Arc<Facts>>) {
+        self.publishing += 1;
+        let _ = self.publisher.send(Publication { index, record, facts });
+    }
+
+    /// At the end: publishes what tells of the run. False if there is nothing of the kind.
+    fn complete(&mut self, selected: &[bool]) -> bool {
+        let completing = std::mem::take(&mut self.completing);
+        if completing.is_empty() {
+            return false;
+        }
+        let facts = Arc::new(publish::facts(self.shared, &self.board, &self.failures, selected));
+        for (index, record) in completing {
+            self.publish(index, record, Some(Arc::clone(&facts)));
+        }
+        true
     }
 
     fn failed(

@@ -1,12 +1,15 @@
 //! Copies of artifacts for people, outside the store.
 
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use super::record::Record;
 use super::{At, Store, StoreError};
-use crate::digest::list_folder;
+use crate::digest::{Entry, list_folder};
 
 impl Store {
     /// Makes `dest` a folder with exactly the artifact's files: by reflink where the file system
@@ -17,6 +20,30 @@ impl Store {
         if self.is_published(record, dest) {
             return Ok(false);
         }
+        let copy = self.copy_beside(record, dest)?;
+        replace(copy.path(), &record.entries, dest)?;
+        Ok(true)
+    }
+
+    /// As [`Store::publish`], but `complete` may change the copy before it takes its place.
+    pub fn publish_completed(
+        &self,
+        record: &Record,
+        dest: &Path,
+        complete: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<bool, StoreError> {
+        let copy = self.copy_beside(record, dest)?;
+        complete(copy.path()).at(dest)?;
+        let completed = list_folder(copy.path(), false, None)?;
+        if dest.is_dir() && list_folder(dest, false, None).is_ok_and(|found| found == completed) {
+            return Ok(false);
+        }
+        replace(copy.path(), &completed, dest)?;
+        Ok(true)
+    }
+
+    /// A copy of the artifact in a temporary folder beside `dest`.
+    fn copy_beside(&self, record: &Record, dest: &Path) -> Result<TempDir, StoreError> {
         self.check_content(record)?;
         let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).at(parent)?;
@@ -29,15 +56,7 @@ impl Store {
             let mode = if entry.executable { 0o755 } else { 0o644 };
             fs::set_permissions(&copy, Permissions::from_mode(mode)).at(&copy)?;
         }
-        fs::create_dir_all(dest).at(dest)?;
-        fs::set_permissions(dest, Permissions::from_mode(0o755)).at(dest)?;
-        for entry in &record.entries {
-            let (from, to) = (temporary.path().join(&entry.path), dest.join(&entry.path));
-            make_way(dest, &to)?;
-            fs::rename(&from, &to).at(&to)?;
-        }
-        remove_strays(record, dest)?;
-        Ok(true)
+        Ok(temporary)
     }
 
     /// True if `dest` holds exactly the artifact's files.
@@ -45,6 +64,18 @@ impl Store {
         dest.is_dir()
             && list_folder(dest, false, Some(self.memo())).is_ok_and(|found| found == record.entries)
     }
+}
+
+/// Moves the files of `copy` into `dest`, and removes what is not among them.
+fn replace(copy: &Path, entries: &[Entry], dest: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(dest).at(dest)?;
+    fs::set_permissions(dest, Permissions::from_mode(0o755)).at(dest)?;
+    for entry in entries {
+        let (from, to) = (copy.join(&entry.path), dest.join(&entry.path));
+        make_way(dest, &to)?;
+        fs::rename(&from, &to).at(&to)?;
+    }
+    remove_strays(entries, dest)
 }
 
 /// Creates the folders above `to` and removes what stands in the way: a file where a folder is
@@ -64,14 +95,14 @@ fn make_way(dest: &Path, to: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn remove_strays(record: &Record, dest: &Path) -> Result<(), StoreError> {
+fn remove_strays(entries: &[Entry], dest: &Path) -> Result<(), StoreError> {
     for item in walkdir::WalkDir::new(dest).contents_first(true).min_depth(1) {
         let item = item.map_err(|error| StoreError::io(dest, error.into()))?;
         let relative = item.path().strip_prefix(dest).expect("below dest").to_string_lossy().into_owned();
         if item.file_type().is_dir() {
             // Fails while the folder still holds a file, as it should.
             let _ = fs::remove_dir(item.path());
-        } else if record.entries.binary_search_by(|entry| entry.path.cmp(&relative)).is_err() {
+        } else if entries.binary_search_by(|entry| entry.path.cmp(&relative)).is_err() {
             fs::remove_file(item.path()).at(item.path())?;
         }
     }

@@ -45,6 +45,15 @@ pub struct RecordMeta {
     pub host: String,
     /// Device used: `cpu` or `cuda:N`.
     pub device: String,
+    /// GPUs that it held.
+    #[serde(default)]
+    pub gpus: u32,
+    /// Largest resident memory of the worker and its children in bytes; 0 if unknown.
+    #[serde(default)]
+    pub peak_memory: u64,
+    /// What computed it: `cpu`, `gpu`, `memory`, `os`.
+    #[serde(default)]
+    pub machine: BTreeMap<String, String>,
     /// Version of the tool.
     pub tool_version: String,
 }

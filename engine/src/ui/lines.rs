@@ -146,9 +146,10 @@ pub fn describe(event: &Event, paint: Paint) -> Vec<String> {
             let parts = if parts.is_empty() { "nothing to do".into() } else { parts.join(", ") };
             vec![format!("{word} in {}: {parts}", seconds(*took))]
         }
-        Event::Published { changed: false, .. } | Event::Progress { .. } | Event::Metrics { .. } => {
-            Vec::new()
-        }
+        Event::Planned { .. }
+        | Event::Published { changed: false, .. }
+        | Event::Progress { .. }
+        | Event::Metrics { .. } => Vec::new(),
     }
 }
 

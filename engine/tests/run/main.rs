@@ -8,3 +8,4 @@ mod looking;
 mod machine;
 mod sharing;
 mod support;
+mod telling;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use engine::facts::Facts;
 use engine::kind::{Input, Inputs, Pin as Pinned, Stage, StageCtx, StageError, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -399,5 +400,34 @@ impl Stage for Noisy {
         }
         ctx.message("that was loud");
         put(ctx, "out.txt", "quiet now")
+    }
+}
+
+/// Joins its inputs; what is published tells of the run, too.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tell {
+    /// What to join.
+    pub from: Inputs,
+}
+
+impl Stage for Tell {
+    const KIND: &'static str = "tell";
+    const VERSION: u32 = 1;
+    fn outputs(&self) -> Vec<String> {
+        out_txt()
+    }
+    fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let texts: Result<Vec<_>, _> =
+            self.from.0.values().map(|input| read(&ctx.input(input)?.join("out.txt"))).collect();
+        put(ctx, "out.txt", texts?.concat())
+    }
+    fn completes(&self) -> bool {
+        true
+    }
+    fn complete(&self, folder: &Path, facts: &Facts) -> Result<(), StageError> {
+        let path = folder.join("facts.json");
+        fs::write(&path, format!("{:#}", serde_json::to_value(facts).expect("plain data")))
+            .map_err(|error| StageError::io(&path, error))
     }
 }

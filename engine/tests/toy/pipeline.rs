@@ -35,7 +35,8 @@ fn main() -> ExitCode {
         .with::<kinds::Spawn>()
         .with::<kinds::Pin>()
         .with::<kinds::Device>()
-        .with::<kinds::Noisy>();
+        .with::<kinds::Noisy>()
+        .with::<kinds::Tell>();
     pipeline(registry, Host { devices }, vec![ExtraCommand::new(echo)])
 }
 
