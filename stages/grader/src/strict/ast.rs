@@ -239,9 +239,13 @@ impl Expr {
         Expr::Pow(Box::new((a, b)))
     }
 
-    /// `−a`
+    /// `−a`; percentages and degrees take the sign inside, so that they stay what they are.
     pub fn neg(a: Expr) -> Expr {
-        Expr::Neg(Box::new(a))
+        match a {
+            Expr::Percent(x) => Expr::Percent(Box::new(Expr::neg(*x))),
+            Expr::Degree(x) => Expr::Degree(Box::new(Expr::neg(*x))),
+            a => Expr::Neg(Box::new(a)),
+        }
     }
 
     /// The direct parts.

@@ -1,6 +1,6 @@
 //! Brackets of every kind, sets with conditions, matrices.
 
-use super::ast::{Const, Delim, Expr, Func, Sep};
+use super::ast::{Const, Delim, Expr, Sep};
 use super::commands::{Cmd, Env};
 use super::lexer::Kind;
 use super::parser::{Parser, Res, mul};
@@ -168,8 +168,11 @@ impl Parser<'_> {
             return self.fail("ragged matrix");
         }
         let square = rows.len() == columns;
-        let m = Expr::Matrix(columns, rows.into_iter().flatten().collect());
+        let entries = rows.into_iter().flatten().collect();
         // Bars around what is no square are only brackets.
-        Ok(if env == Env::Det && square { Expr::Func(Func::Det, vec![m]) } else { m })
+        Ok(match env == Env::Det && square {
+            true => super::matrix::determinant(columns, entries),
+            false => Expr::Matrix(columns, entries),
+        })
     }
 }

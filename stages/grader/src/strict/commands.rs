@@ -14,6 +14,12 @@ pub(crate) enum Cmd {
     Sqrt,
     Cbrt,
     Binom,
+    /// `{a \over b}`
+    Over,
+    /// `{n \choose k}`
+    Choose,
+    /// `\not`, before a relation.
+    Not,
     Times,
     Divide,
     Pm,
@@ -76,7 +82,10 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         "frac" | "dfrac" | "tfrac" | "cfrac" => Frac,
         "sqrt" => Sqrt,
         "cbrt" => Cbrt,
-        "binom" | "dbinom" | "tbinom" | "choose" => Binom,
+        "binom" | "dbinom" | "tbinom" => Binom,
+        "over" => Over,
+        "choose" => Choose,
+        "not" => Not,
         "pi" | "Pi" => Const(self::Const::Pi),
         "infty" | "infinity" | "inf" | "oo" => Const(self::Const::Inf),
         "emptyset" | "varnothing" | "O" => Const(self::Const::Empty),
@@ -131,12 +140,12 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         | "biggl" | "biggr" | "Biggl" | "Biggr" | "bigm" => Fence,
         "text" | "textbf" | "textit" | "textrm" | "textsc" | "textsf" | "texttt" | "mbox" | "hbox"
         | "mathrm" | "mathbf" | "mathsf" | "mathit" | "mathtt" | "textnormal" | "rm" | "bf" | "it"
-        | "boldsymbol" | "bm" | "emph" | "textup" | "textmd" => TextStyle,
+        | "boldsymbol" | "bm" | "emph" | "textup" | "textmd" | "textsuperscript" => TextStyle,
         "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad" | "qquad"
         | "thinspace" | "enspace" | "boxed" | "fbox" | "hline" | "nonumber" | "cal" | "mathcal"
         | "mathfrak" | "mathscr" | "displaylines" | "boxedsol" | "hfill" | "noindent" | "par"
-        | "leavevmode" | "not" | "mathop" | "mathord" | "ensuremath" | "medspace" | "negthinspace"
-        | "space" | "strut" | "smash" | "allowbreak" | "centering" => Skip,
+        | "leavevmode" | "mathop" | "mathord" | "ensuremath" | "medspace" | "negthinspace" | "space"
+        | "strut" | "smash" | "allowbreak" | "centering" => Skip,
         "newline" | "cr" | "tabularnewline" => Row,
         "textdollar" | "dollar" => Char('$'),
         "percent" | "textpercent" => Char('%'),

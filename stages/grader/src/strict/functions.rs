@@ -3,6 +3,7 @@
 use super::ast::{Const, Delim, Expr, Func, Num};
 use super::commands::Cmd;
 use super::lexer::{Kind, Token};
+use super::number::Reading;
 use super::parser::{Parser, Res, mul};
 
 impl Parser<'_> {
@@ -91,7 +92,7 @@ impl Parser<'_> {
     /// The two arguments of `\frac` and `\binom`; unbraced ones are single digits.
     pub fn two_arguments(&mut self) -> Res<(Expr, Expr)> {
         let braced = !matches!(self.peek(), Some(Kind::Num));
-        if !braced && !matches!(self.at(1), Some(Kind::Char('{')) | Some(Kind::Num)) {
+        if !braced && self.at(1) != Some(Kind::Char('{')) {
             self.split_digit();
         }
         let a = self.argument()?;
@@ -186,17 +187,43 @@ impl Parser<'_> {
     /// A literal with what belongs to it: a base, repeating digits, a fraction of a mixed number.
     pub fn number(&mut self) -> Res<Expr> {
         let text = self.text(self.i).to_owned();
-        let n = self.literal(&text)?;
+        let mut n = self.literal(&text)?;
         self.i += 1;
+        // `2.5 million`
+        if self.peek() == Some(Kind::Word)
+            && let Some(power) = super::words::scale(self.text(self.i))
+        {
+            n.exp10 = n.exp10.saturating_add(power);
+            self.i += 1;
+            return Ok(Expr::Num(n));
+        }
+        if !n.decimal
+            && let Some(base) = self.base_in_words()
+        {
+            return Ok(Expr::Based(text.into(), base));
+        }
         match self.peek() {
             Some(Kind::Char('_')) => return self.based(text),
+            // `0.8(3)`: digits in brackets repeat.
+            Some(Kind::Char('(')) if n.decimal && self.reading == Reading::Joined => {
+                let digits = self.text(self.i + 1).to_owned();
+                let closed = self.at(1) == Some(Kind::Num) && self.at(2) == Some(Kind::Char(')'));
+                if closed
+                    && digits.bytes().all(|b| b.is_ascii_digit())
+                    && let Some(e) = repeated(&format!("{text}{digits}"), &digits)
+                {
+                    self.i += 3;
+                    return Ok(e);
+                }
+            }
             Some(Kind::Cmd(Cmd::Repeat(_))) if n.decimal => return self.repeating(&text),
             Some(Kind::Cmd(Cmd::Dots)) if n.decimal => {
-                // 0.333…: three or more of the same digit repeat for ever.
-                let b = text.as_bytes();
-                if b.len() > 4 && b[b.len() - 3..].iter().all(|d| *d == b[b.len() - 1]) {
+                // 0.333…, 0.3939…: what is written at least twice (one digit: three times) repeats.
+                let fraction = text.find('.').map_or("", |p| &text[p + 1..]);
+                if let Some(period) = period(fraction.as_bytes()) {
                     self.i += 1;
-                    return Ok(repeated(&text, &text[text.len() - 1..]).unwrap_or(Expr::Num(n)));
+                    let digits = &text[text.len() - period..];
+                    return Ok(repeated(&text, digits).unwrap_or(Expr::Num(n)));
                 }
             }
             _ => {}
@@ -251,6 +278,24 @@ impl Parser<'_> {
         Some(Expr::div(Expr::int(n), Expr::int(d)))
     }
 
+    /// The base in `203 (base 7)`, `203 base 7`, `203 in base seven`.
+    fn base_in_words(&mut self) -> Option<u32> {
+        let word = |k: usize, w: &str| self.at(k) == Some(Kind::Word) && self.text(self.i + k) == w;
+        let open = self.is_char('(') as usize;
+        let lead = open + word(open, "in") as usize;
+        if !word(lead, "base") {
+            return None;
+        }
+        let base = self.text(self.i + lead + 1);
+        let base = base.parse().ok().or_else(|| super::words::number_words(&[base]))?;
+        let close = open == 1;
+        if close && self.at(lead + 2) != Some(Kind::Char(')')) || !(2..=36).contains(&base) {
+            return None;
+        }
+        self.i += lead + 2 + close as usize;
+        Some(base as u32)
+    }
+
     /// Digits in a base written as a subscript.
     pub fn based(&mut self, digits: String) -> Res<Expr> {
         let start = self.i;
@@ -275,6 +320,13 @@ impl Parser<'_> {
         self.i += 1;
         let from = self.i;
         let arg = self.argument()?;
+        // `0.\dot{1}42\dot{3}`: from the first dot to the last.
+        let dot = self.toks[save].kind;
+        let next = (self.peek() == Some(Kind::Num)) as usize;
+        if self.at(next) == Some(dot) {
+            self.i += next + 1;
+            self.argument()?;
+        }
         if matches!(arg, Expr::Num(_)) {
             let inner: String = (from..self.i).map(|k| self.text(k)).collect();
             let digits: String = inner.chars().filter(char::is_ascii_digit).collect();
@@ -285,6 +337,14 @@ impl Parser<'_> {
         self.i = save;
         self.fail("bad repeating decimal")
     }
+}
+
+/// Length of the shortest run of digits that `b` ends in more than once.
+fn period(b: &[u8]) -> Option<usize> {
+    (1..=6).find(|&p| {
+        let tail = (2 * p).max(3);
+        b.len() >= tail && (b.len() - tail + p..b.len()).all(|k| b[k] == b[k - p])
+    })
 }
 
 /// The fraction of a decimal whose last digits (`period`, already written once) repeat.

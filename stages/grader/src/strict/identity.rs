@@ -242,10 +242,10 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     let value = n.value(exact);
     work.take(work.left - n.work + 4);
     let shown = if negative { -shown } else { shown };
-    let half = tolerance(digits) * 10f64.powi(num.exp10.clamp(-300, 300));
+    let ulp = 10f64.powi(num.exp10.clamp(-300, 300));
     match value {
-        Some(v) if v.real && num.exp10.abs() < 300 && (v.err as f64).exp2() < half * 1e-3 => {
-            (v.re - shown).abs() <= half * (1.0 + 1e-9)
+        Some(v) if v.real && num.exp10.abs() < 300 && (v.err as f64).exp2() < ulp * 1e-4 => {
+            within((v.re - shown) / ulp, shown < 0.0, digits)
         }
         // Too long or too large for machine floats.
         Some(v) if !v.real => false,
@@ -262,8 +262,7 @@ fn rounds_to_far(num: &super::ast::Num, negative: bool, exact: &Expr, work: &mut
     let shown = if negative { Expr::neg(shown) } else { shown };
     let q = n.value(&Expr::div(Expr::Add(vec![exact.clone(), Expr::neg(shown)]), unit));
     work.take(start - n.work + 50);
-    let ulps = tolerance(num.significant());
-    q.is_some_and(|q| q.real && q.err < -20 && n.a.to_f64(&q.re).abs() <= ulps + 1e-9)
+    q.is_some_and(|q| q.real && q.err < -20 && within(n.a.to_f64(&q.re), negative, num.significant()))
 }
 
 /// Whether two constants agree when the long decimals inside them are taken as rounded.
@@ -283,13 +282,16 @@ pub(crate) fn agrees_rounded(a: &Expr, b: &Expr, work: &mut Work) -> bool {
     n.mag(&d) <= err && err <= n.mag(&x) - 26
 }
 
-/// How far a decimal may be from the value, in units of its last digit: five digits must be
-/// rounded, six and more may be cut off, fifteen and more may be a machine float printed in full.
-fn tolerance(digits: usize) -> f64 {
+/// Whether a decimal may stand for a value that is larger by `off` units of its last digit: five
+/// digits must be rounded, six and more may be cut off, fifteen and more may be a machine float
+/// printed in full.
+fn within(off: f64, negative: bool, digits: usize) -> bool {
+    let beyond = if negative { -off } else { off }; // away from zero
+    let rounded = off.abs() <= 0.5 + 1e-9;
     match digits {
-        0..6 => 0.5,
-        6..15 => 0.999,
-        d => 1.0 + 5.0 * 10f64.powi(d as i32 - 15),
+        0..6 => rounded,
+        6..15 => rounded || (0.0..1.0).contains(&beyond),
+        d => off.abs() <= 1.0 + 5.0 * 10f64.powi(d as i32 - 15),
     }
 }
 

@@ -6,53 +6,6 @@ use super::lexer::Kind;
 use super::parser::{Parser, Res};
 
 impl Parser<'_> {
-    /// Words that only announce the answer: `the answer is`, `about`, `\approx`.
-    pub fn skip_lead(&mut self) {
-        loop {
-            let start = self.i;
-            while self.peek() == Some(Kind::Word) {
-                let w = self.text(self.i).to_ascii_lowercase();
-                let lead = matches!(
-                    w.as_str(),
-                    "the"
-                        | "final"
-                        | "answer"
-                        | "is"
-                        | "about"
-                        | "approximately"
-                        | "so"
-                        | "therefore"
-                        | "hence"
-                        | "thus"
-                        | "roughly"
-                        | "exactly"
-                        | "ans"
-                        | "equals"
-                        | "our"
-                );
-                if !lead {
-                    break;
-                }
-                self.i += 1;
-            }
-            if self.i > start {
-                self.eat(':');
-            }
-            while matches!(self.peek(), Some(Kind::Cmd(Cmd::Rel(Rel::Approx)) | Kind::Char('=' | '.' | ',')))
-            {
-                self.i += 1;
-            }
-            // Nothing but lead words: they are the answer.
-            if self.i >= self.toks.len() {
-                self.i = 0;
-                return;
-            }
-            if self.i == start {
-                return;
-            }
-        }
-    }
-
     /// The separator at this place and its length in tokens.
     pub fn separator(&self) -> Option<(Sep, usize)> {
         match self.peek()? {
@@ -140,6 +93,24 @@ impl Parser<'_> {
                     let e = self.word();
                     parts.push(e);
                 }
+                // `area = 5`
+                Some(Kind::Char('=')) if !parts.is_empty() && parts.iter().all(is_word) => {
+                    self.i += 1;
+                    if self.at_closer() || self.separator().is_some() {
+                        break;
+                    }
+                    let name = super::unit::phrase(std::mem::take(&mut parts));
+                    let Some(value) = self.deeper(|p| p.item())? else { return Ok(Some(name)) };
+                    return Ok(Some(match value {
+                        // `area = x = 5`
+                        Expr::Relation(mut sides, mut rels) => {
+                            sides.insert(0, name);
+                            rels.insert(0, Rel::Eq);
+                            Expr::Relation(sides, rels)
+                        }
+                        value => Expr::Relation(vec![name, value], vec![Rel::Eq]),
+                    }));
+                }
                 _ => parts.push(self.relation()?),
             }
         }
@@ -181,4 +152,8 @@ impl Parser<'_> {
         self.i += 1;
         e
     }
+}
+
+fn is_word(e: &Expr) -> bool {
+    matches!(e, Expr::Word(_))
 }

@@ -88,9 +88,8 @@ impl Judge {
             }
             _ => {}
         }
-        if let (Const(super::ast::Const::Empty), t) | (t, Const(super::ast::Const::Empty)) = (a, b)
-            && text::says_empty(t)
-        {
+        let empty = |e: &Expr| *e == Const(super::ast::Const::Empty) || text::says_empty(e);
+        if empty(a) && empty(b) {
             return self.by(Reason::Set, true);
         }
         if let Some(equal) = sets::compare(self, a, b) {
@@ -203,6 +202,8 @@ pub(crate) fn is_name(e: &Expr) -> bool {
             v.iter().all(is_name)
         }
         Div(p) => is_name(&p.0) && is_name(&p.1),
+        // `P-value`
+        Add(v) => matches!(&v[..], [Sym(_), Neg(w)] if matches!(**w, Word(_))),
         Pow(p) => {
             is_name(&p.0) && (matches!(&p.1, Neg(one) if **one == Expr::int(1)) || matches!(p.1, Sym(84)))
         }

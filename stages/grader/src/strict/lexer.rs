@@ -55,6 +55,7 @@ pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError
         space: false,
         group: true,
         brackets: 0,
+        infix: false,
         reading,
     };
     // Unescaped dollars are formula delimiters, a single one is a currency sign.
@@ -153,6 +154,9 @@ pub(crate) fn lex(text: &str, reading: Reading) -> Result<Vec<Token>, ParseError
     if !text_until.is_empty() {
         return Err(ParseError { at: text.len(), what: "unclosed brace" });
     }
+    if lx.infix {
+        super::rewrite::rewrite(&mut lx.out);
+    }
     Ok(lx.out)
 }
 
@@ -166,6 +170,8 @@ pub(super) struct Lexer<'a> {
     group: bool,
     /// Open round, square and set brackets.
     brackets: usize,
+    /// A command was read that [`super::rewrite`] has to put in its place.
+    infix: bool,
     reading: Reading,
 }
 
@@ -199,6 +205,14 @@ impl Lexer<'_> {
         let word = &self.src[self.i..self.i + run];
         if run == 1 {
             let c = self.b[self.i] as u64;
+            // `3 x 10^8`
+            if matches!(c as u8, b'x' | b'X') && self.out.last().is_some_and(|t| t.kind == Kind::Num) {
+                let rest = self.src[self.i + 1..].trim_start();
+                let power = rest.strip_prefix("10").map(str::trim_start);
+                if power.is_some_and(|r| r.starts_with(['^', '*'])) {
+                    return self.push(Kind::Cmd(Cmd::Times), 1);
+                }
+            }
             return self.push(Kind::Letter(c, in_text), 1);
         }
         let after_number = self.out.last().is_some_and(|t| {
@@ -210,6 +224,9 @@ impl Lexer<'_> {
         }
         let after_power = matches!(self.out.as_slice(), [.., p, o] if p.kind == Kind::Char('^') && o.kind == Kind::Char('{'));
         if after_power && matches!(word, "th" | "st" | "nd" | "rd") {
+            return self.push(Kind::Word, run);
+        }
+        if word == "US" && self.src[self.i + run..].trim_start_matches('\\').starts_with('$') {
             return self.push(Kind::Word, run);
         }
         if word == "cis" {
@@ -273,7 +290,7 @@ impl Lexer<'_> {
                 b'|' => self.push(Kind::Cmd(Cmd::Norm), 2),
                 b'%' => self.push(Kind::Char('%'), 2),
                 b'$' => self.push(Kind::Char('$'), 2),
-                b'&' => self.push(Kind::Char('&'), 2),
+                b'&' => self.push(Kind::Cmd(Cmd::Operator(hash_name(b"land"))), 2),
                 b'#' | b'_' => self.push(Kind::Char('#'), 2),
                 // Spaces and delimiters of formulas.
                 b',' | b';' | b':' | b'!' | b' ' | b'/' | b'(' | b')' | b'[' | b']' | b'-' | b'\n' | b'>' => {
@@ -338,6 +355,7 @@ impl Lexer<'_> {
                 Ok(false)
             }
             cmd => {
+                self.infix |= matches!(cmd, Cmd::Over | Cmd::Choose | Cmd::Not);
                 self.push(Kind::Cmd(cmd), 1 + used);
                 Ok(false)
             }

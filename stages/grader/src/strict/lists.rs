@@ -1,7 +1,7 @@
 //! Lists, sets and tuples: bare lists in any order, tuples in theirs, `±` as two values.
 
-use super::ast::{Const, Delim, Expr, Rel};
-use super::judge::{Judge, is_equality, is_name, tuple};
+use super::ast::{Const, Delim, Expr, Rel, Sep};
+use super::judge::{Judge, is_equality, is_name, is_scalar, tuple};
 use crate::reason::Reason;
 
 /// Longest list compared in any order.
@@ -9,8 +9,29 @@ const MAX_ITEMS: usize = 200;
 
 /// Compares where one side is a list, a set, a tuple or a value with `±`.
 pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
+    let (a, b) = (point(a), point(b));
     if let (Some(x), Some(y)) = (tuple(a), tuple(b)) {
         return Some(tuples(j, x, y));
+    }
+    for (t, other) in [(a, b), (b, a)] {
+        if let Some((Delim::Paren | Delim::Angle, _, v)) = tuple(t)
+            && is_scalar(other)
+            && super::matrix::components(j, v, other)
+        {
+            return Some(j.by(Reason::Tuple, true));
+        }
+    }
+    // `1 and 1/4`
+    for (list, other) in [(a, b), (b, a)] {
+        if let Expr::List(Sep::And, v) = list
+            && let [Expr::Num(whole), Expr::Div(p)] = &v[..]
+            && let (Expr::Num(n), Expr::Num(d)) = (&p.0, &p.1)
+            && n.as_u64().zip(d.as_u64()).is_some_and(|(n, d)| n < d)
+            && whole.as_u64().is_some()
+            && is_scalar(other)
+        {
+            return Some(j.same(&Expr::Add(v.clone()), other));
+        }
     }
     match (kind(a), kind(b)) {
         (None, None) => None,
@@ -23,6 +44,17 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
             // A bare list against a tuple keeps its order.
             for (list, other) in [(a, b), (b, a)] {
                 if let Some((_, _, parts)) = tuple(other) {
+                    // `\{(1, 2)\}`, and `(\pm 1, 0)` against two points.
+                    let only = match list {
+                        Expr::Group(Delim::Brace, _, v) if v.len() == 1 => tuple(&v[0]).is_some(),
+                        Expr::List(_, v) => has_pm(other) && v.iter().all(|e| tuple(e).is_some()),
+                        _ => false,
+                    };
+                    if only {
+                        let (x, y) = (items(list), items(other));
+                        let equal = unordered(j, &x, &y);
+                        return Some(j.by(Reason::Set, equal));
+                    }
                     if kind(list) == Some(Kind::Set) {
                         return Some(j.by(Reason::Kind, false));
                     }
@@ -53,6 +85,17 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
             };
             Some(j.by(Reason::Set, equal))
         }
+    }
+}
+
+/// `P(1, 2)` is the point (1, 2).
+fn point(e: &Expr) -> &Expr {
+    match e {
+        Expr::Mul(v) => match &v[..] {
+            [Expr::Sym(65..=90), g @ Expr::Group(Delim::Paren, Delim::Paren, w)] if w.len() > 1 => g,
+            _ => e,
+        },
+        e => e,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Strict mode: mathematical equality of two short answers, as a careful person would judge it.
 
+mod announce;
 mod arith;
 mod ast;
 mod brackets;
@@ -23,6 +24,7 @@ mod numeric_func;
 mod parser;
 mod primary;
 mod relations;
+mod rewrite;
 mod series;
 mod sets;
 mod text;
@@ -74,8 +76,8 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
     if verdict.equal {
         return verdict;
     }
-    // Other readings of what is written ambiguously: `1,234`, `2e-3`, `1234,567`, `3 e -2`.
-    for reading in [Reading::Apart, Reading::Joined] {
+    // Other readings of what is written ambiguously: `1,234`, `2e-3`, `1234,567`, `a/bc`.
+    for reading in [Reading::Apart, Reading::Joined, Reading::Tight] {
         let other = |t: &str| if reading.differs(t) { parse(t, reading).ok() } else { None };
         let (p2, g2) = (other(&pt), other(&gt));
         for (x, y) in [(p2.as_ref(), Some(g)), (Some(p), g2.as_ref()), (p2.as_ref(), g2.as_ref())] {
@@ -108,6 +110,9 @@ fn judge(p: &ast::Expr, g: &ast::Expr, work: &mut identity::Work) -> StrictVerdi
     if !equal && let Some((p, g)) = imaginary_j(p, g) {
         equal = j.same(&p, &g);
     }
+    if !equal && let Some((p, g)) = combinations(p, g) {
+        equal = j.same(&p, &g);
+    }
     let reason = if !equal && j.work.spent { Reason::Budget } else { j.reason };
     *work = j.work;
     StrictVerdict { equal, reason }
@@ -129,6 +134,31 @@ fn imaginary_j(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
         }
     }
     None
+}
+
+/// `C(n, k)` as a binomial coefficient, where the other side is no tuple that could have that name.
+fn combinations(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
+    use ast::{Delim, Expr, Func};
+    let pair =
+        |v: &[Expr]| matches!(v, [Expr::Sym(67), Expr::Group(Delim::Paren, Delim::Paren, w)] if w.len() == 2);
+    let named = |e: &Expr| e.any(&mut |x| matches!(x, Expr::Mul(v) if v.windows(2).any(pair)));
+    let change = |e: &Expr| {
+        e.rebuild(&mut |x| match x {
+            Expr::Mul(v) => {
+                let at = v.windows(2).position(pair)?;
+                let Expr::Group(_, _, args) = &v[at + 1] else { return None };
+                let mut factors = v.clone();
+                factors.splice(at..at + 2, [Expr::Func(Func::Binom, args.clone())]);
+                Some(parser::mul(factors))
+            }
+            _ => None,
+        })
+    };
+    match (named(p), named(g)) {
+        (true, false) if judge::is_scalar(g) => Some((change(p), g.clone())),
+        (false, true) if judge::is_scalar(p) => Some((p.clone(), change(g))),
+        _ => None,
+    }
 }
 
 /// Multiple choice: one side is nothing but a letter A–H.
@@ -169,7 +199,7 @@ fn squeezed(t: &str) -> String {
 
 fn parse(text: &str, reading: Reading) -> Result<ast::Expr, lexer::ParseError> {
     let toks = lexer::lex(text, reading)?;
-    parser::parse(text, toks)
+    parser::parse(text, toks, reading)
 }
 
 /// How `text` is read: the tree, or where reading failed. For debugging.

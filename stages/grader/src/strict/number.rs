@@ -7,8 +7,10 @@ pub(crate) enum Reading {
     Usual,
     /// `1,234` is two numbers, `2e-3` a formula with Euler's number.
     Apart,
-    /// `1234,567` is one number (a separator was left out), `3 e -2` is 0.03.
+    /// `1234,567` is one number (a separator was left out), `3 e -2` is 0.03, `0.8(3)` is 5/6.
     Joined,
+    /// `a/bc` is `a/(bc)`.
+    Tight,
 }
 
 impl Reading {
@@ -27,9 +29,25 @@ impl Reading {
             (Reading::Joined, b'e') => {
                 b[i - 1] == b' ' && i >= 2 && digit(i - 2) || digit(i - 1) && b.get(i + 1) == Some(&b' ')
             }
+            (Reading::Joined, b'(') => (digit(i - 1) || b[i - 1] == b'.') && digit(i + 1),
+            (Reading::Tight, b'/') => product_follows(&b[i + 1..]),
             _ => false,
         })
     }
+}
+
+/// Whether a factor follows the first one of `b` without an operator.
+fn product_follows(b: &[u8]) -> bool {
+    let b = b.trim_ascii_start();
+    let first = match b.first() {
+        Some(c) if c.is_ascii_digit() => b.iter().take_while(|c| c.is_ascii_digit() || **c == b'.').count(),
+        Some(b'\\') => 1 + b[1..].iter().take_while(|c| c.is_ascii_alphabetic()).count(),
+        Some(_) => 1,
+        None => return false,
+    };
+    let braced = matches!(b[0], b'{' | b'\\');
+    let next = b[first..].trim_ascii_start().first();
+    braced || next.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, b'\\' | b'(' | b'^' | b'{'))
 }
 
 /// Length of the number at the start of `b`: digits with thousands separators (`1,234`,
@@ -90,9 +108,11 @@ pub(crate) fn number_len(b: &[u8], commas: bool, reading: Reading) -> usize {
 
 /// Length of a thousands separator at the start of `b`.
 fn separator(b: &[u8], commas: bool) -> Option<usize> {
-    const FORMS: [&[u8]; 10] =
-        [b",\\! ", b"{,}\\!", b"{,}", b",\\!", b"\\!,", b"\\!{,}", b"\\,", b",\\,", b"\\!", b","];
-    FORMS.iter().take(if commas { 10 } else { 9 }).find(|f| b.starts_with(f)).map(|f| f.len())
+    const FORMS: [&[u8]; 14] = [
+        b",\\! ", b"{,}\\!", b"{,}", b"{ ,}", b"{, }", b",\\!", b"\\!,", b"\\!{,}", b"\\, ", b"\\;", b"\\,",
+        b",\\,", b"\\!", b",",
+    ];
+    FORMS.iter().take(if commas { 14 } else { 13 }).find(|f| b.starts_with(f)).map(|f| f.len())
 }
 
 /// Length of an exponent with spaces (` e -10`, ` e -10.0`) at the start of `b`.

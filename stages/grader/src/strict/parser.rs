@@ -15,6 +15,7 @@
 use super::ast::{Expr, Rel};
 use super::commands::Cmd;
 use super::lexer::{Kind, ParseError, Token};
+use super::number::Reading;
 
 /// Deepest nesting of brackets, fractions and exponents.
 const MAX_DEPTH: usize = 48;
@@ -37,14 +38,25 @@ pub(crate) struct Parser<'a> {
     pub square: bool,
     /// `:` and `|` end the first part of a set builder.
     pub builder: bool,
+    pub reading: Reading,
 }
 
 pub(crate) type Res<T> = Result<T, ParseError>;
 
 /// Parses a whole answer.
-pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
-    let mut p =
-        Parser { src, toks, i: 0, depth: 0, bars: 0, angles: 0, symbols: 0, square: false, builder: false };
+pub(crate) fn parse(src: &str, toks: Vec<Token>, reading: Reading) -> Res<Expr> {
+    let mut p = Parser {
+        src,
+        toks,
+        i: 0,
+        depth: 0,
+        bars: 0,
+        angles: 0,
+        symbols: 0,
+        square: false,
+        builder: false,
+        reading,
+    };
     p.skip_lead();
     p.drop_tail();
     // A number in words: its `and` is no separator.
@@ -67,20 +79,6 @@ pub(crate) fn parse(src: &str, toks: Vec<Token>) -> Res<Expr> {
 }
 
 impl Parser<'_> {
-    /// Punctuation after the answer, and `(approximately)`.
-    fn drop_tail(&mut self) {
-        loop {
-            let n = self.toks.len();
-            let last = |k: usize| n.checked_sub(k).filter(|i| *i > self.i).map(|i| self.toks[i].kind);
-            let drop = match (last(3), last(2), last(1)) {
-                (Some(Kind::Char('(')), Some(Kind::Word), Some(Kind::Char(')'))) if self.hedge(n - 2) => 3,
-                (_, _, Some(Kind::Char('.' | ',' | ';' | ':' | '/' | '?'))) => 1,
-                _ => return,
-            };
-            self.toks.truncate(n - drop);
-        }
-    }
-
     pub fn fail<T>(&self, what: &'static str) -> Res<T> {
         let at = self.toks.get(self.i).map_or(self.src.len(), |t| t.start as usize);
         Err(ParseError { at, what })
@@ -235,12 +233,12 @@ impl Parser<'_> {
 
     fn ratio(&mut self) -> Res<Expr> {
         let first = self.sum()?;
-        if !self.is_char(':') || self.builder {
+        if (!self.is_char(':') || self.builder) && !self.to_between_numbers() {
             return Ok(first);
         }
         let mut parts = vec![first];
         let mut clock = true;
-        while self.is_char(':') && !self.builder {
+        while self.is_char(':') && !self.builder || self.to_between_numbers() {
             self.i += 1;
             if self.at_closer() || self.peek() == Some(Kind::Word) {
                 break;
@@ -249,6 +247,15 @@ impl Parser<'_> {
             parts.push(self.sum()?);
         }
         if parts.len() == 1 { Ok(parts.remove(0)) } else { Ok(Expr::Ratio(parts, clock)) }
+    }
+
+    /// `5 to 26`
+    fn to_between_numbers(&self) -> bool {
+        self.peek() == Some(Kind::Word)
+            && self.text(self.i) == "to"
+            && self.i > 0
+            && self.toks[self.i - 1].kind == Kind::Num
+            && self.at(1) == Some(Kind::Num)
     }
 
     pub fn sum(&mut self) -> Res<Expr> {
@@ -293,7 +300,7 @@ impl Parser<'_> {
         Ok(if terms.len() == 1 { terms.remove(0) } else { Expr::Add(terms) })
     }
 
-    /// A product; `a / b c` is `(a / b) c`.
+    /// A product; `a / b c` is `(a / b) c`, and `a / (b c)` in the tight reading.
     pub fn product(&mut self) -> Res<Expr> {
         // A stray operator in front says nothing.
         while matches!(self.peek(), Some(Kind::Char('*') | Kind::Cmd(Cmd::Times))) {
@@ -314,7 +321,14 @@ impl Parser<'_> {
                 Some(Kind::Char('/')) | Some(Kind::Cmd(Cmd::Divide)) => {
                     self.i += 1;
                     chain += 1;
-                    let d = self.signed_power()?;
+                    let mut d = self.signed_power()?;
+                    if self.reading == Reading::Tight {
+                        let mut tight = vec![d];
+                        while self.starts_factor() && self.peek() != Some(Kind::Num) {
+                            tight.push(self.power()?);
+                        }
+                        d = mul(tight);
+                    }
                     let n = mul(std::mem::take(&mut factors));
                     factors.push(Expr::div(n, d));
                 }

@@ -251,7 +251,12 @@ impl Parser<'_> {
             return self.fail("unclosed bar");
         }
         self.i += 1;
-        Ok(Expr::Func(if matches!(e, Expr::Matrix(..)) { Func::Det } else { Func::Abs }, vec![e]))
+        Ok(match e {
+            Expr::Matrix(columns, v) if columns * columns == v.len() => {
+                super::matrix::determinant(columns, v)
+            }
+            e => Expr::Func(if matches!(e, Expr::Matrix(..)) { Func::Det } else { Func::Abs }, vec![e]),
+        })
     }
 
     fn command(&mut self, cmd: Cmd) -> Res<Expr> {

@@ -1,7 +1,7 @@
 //! Sets of real numbers: intervals, unions, inequalities in one variable, set builders.
 
 use super::arith::{Arith, Fast};
-use super::ast::{Const, Delim, Expr, Rel, Sep};
+use super::ast::{Const, Delim, Expr, Func, Rel, Sep};
 use super::identity::{Outcome, same_value};
 use super::judge::Judge;
 use super::numeric::{Numeric, Point};
@@ -92,6 +92,12 @@ fn read(j: &mut Judge, e: &Expr) -> Option<RealSet> {
     let plain = |parts| Some(RealSet { variable: None, parts });
     match e {
         Expr::Group(Delim::Brace, _, v) => plain(v.iter().map(point).collect()),
+        // `(\infty, -\infty)` is no interval.
+        Expr::Group(_, _, v)
+            if v.len() == 2 && (infinite(&v[0]) == Some(true) || infinite(&v[1]) == Some(false)) =>
+        {
+            None
+        }
         Expr::Group(open, close, v) if v.len() == 2 && *open != Delim::Angle => plain(vec![Interval {
             low: bound(&v[0]),
             low_closed: *open == Delim::Square,
@@ -156,7 +162,14 @@ fn read(j: &mut Judge, e: &Expr) -> Option<RealSet> {
             if *sep == Sep::And {
                 return intersection(j, sets);
             }
-            Some(RealSet { variable, parts: sets.into_iter().flat_map(|s| s.parts).collect() })
+            let parts = sets.iter().flat_map(|s| s.parts.clone()).collect();
+            // `x > 0, x < 5` would say nothing if a comma meant `or`.
+            if *sep == Sep::Comma
+                && matches!(&merge(j, Vec::clone(&parts))?[..], [i] if i.low.is_none() && i.high.is_none())
+            {
+                return intersection(j, sets);
+            }
+            Some(RealSet { variable, parts })
         }
         _ => None,
     }
@@ -175,6 +188,11 @@ fn inequality(j: &mut Judge, v: &[Expr], r: &[Rel]) -> Option<RealSet> {
     if r.len() == 1 && r[0] == Rel::In {
         let mut s = read(j, &v[1])?;
         s.variable = Some(v[0].clone());
+        return Some(s);
+    }
+    if v.len() == 2
+        && let Some(s) = absolute(j, v, r[0])
+    {
         return Some(s);
     }
     // The variable: a bare name among the sides, whose neighbours are bounds.
@@ -217,6 +235,25 @@ fn inequality(j: &mut Judge, v: &[Expr], r: &[Rel]) -> Option<RealSet> {
         return None; // `0 > r ≤ 1`: not a chain in one direction
     }
     Some(RealSet { variable: Some(variable), parts: vec![s] })
+}
+
+/// `|f| < c` as `-c < f < c`, `|f| > c` as `f < -c` or `f > c`, for a constant `c > 0`.
+fn absolute(j: &mut Judge, v: &[Expr], rel: Rel) -> Option<RealSet> {
+    let (f, c, rel) = match v {
+        [Expr::Func(Func::Abs, f), c] if c.is_constant() => (&f[0], c, rel),
+        [c, Expr::Func(Func::Abs, f)] if c.is_constant() => (&f[0], c, rel.flip()?),
+        _ => return None,
+    };
+    if !rel.is_order() || number(c)? <= 0.0 {
+        return None;
+    }
+    let above = read(j, &Expr::Relation(vec![f.clone(), Expr::neg(c.clone())], vec![rel.flip()?]))?;
+    let below = read(j, &Expr::Relation(vec![f.clone(), c.clone()], vec![rel]))?;
+    if matches!(rel, Rel::Lt | Rel::Le) {
+        return intersection(j, vec![above, below]);
+    }
+    let parts = above.parts.into_iter().chain(below.parts).collect();
+    Some(RealSet { variable: above.variable, parts })
 }
 
 fn is_variable(e: &Expr) -> bool {

@@ -1,6 +1,6 @@
 //! Units of measure and other words after a value.
 
-use super::ast::{Expr, Unit};
+use super::ast::{Const, Expr, Unit};
 use super::lexer::Kind;
 use super::parser::Parser;
 use super::words;
@@ -25,7 +25,8 @@ impl Parser<'_> {
         }
         if self.symbols > 0 {
             // Among variables only a roman letter that ends the answer.
-            return roman && self.toks[self.i].space && self.i + 1 == self.toks.len();
+            let last = self.i + 1 == self.toks.len() || self.at(1) == Some(Kind::Char('='));
+            return roman && self.toks[self.i].space && last;
         }
         if roman {
             return !matches!(
@@ -197,13 +198,57 @@ fn is_value(e: &Expr) -> bool {
 pub(crate) fn phrase(mut parts: Vec<Expr>) -> Expr {
     let words: Option<Vec<&str>> =
         parts.iter().map(|p| if let Expr::Word(w) = p { Some(&**w) } else { None }).collect();
-    if let Some(words) = words
-        && let Some(v) = words::number_words(&words)
-    {
-        return Expr::int(v);
+    if let Some(words) = words {
+        if let Some(v) = words::number_words(&words) {
+            return Expr::int(v);
+        }
+        if let Some(e) = in_words(&words) {
+            return e;
+        }
     }
     if parts.len() > 1 && matches!(&parts[0], Expr::Word(w) if matches!(&**w, "the" | "a" | "an")) {
         parts.remove(0);
     }
     if parts.len() == 1 { parts.remove(0) } else { Expr::Phrase(parts) }
+}
+
+/// `two thirds`, `fifty percent`, `twelve apples`, `all real numbers`.
+fn in_words(words: &[&str]) -> Option<Expr> {
+    let reals = matches!(
+        words,
+        ["all", "real", "numbers" | "values" | "x"]
+            | ["all", "reals"]
+            | ["real", "numbers"]
+            | ["the", "real", "numbers"]
+            | ["any", "real", "number"]
+            | ["all", "real", "numbers", "x"]
+    );
+    if reals {
+        return Some(Expr::Const(Const::Reals));
+    }
+    if let [w] = words {
+        return (*w == "half").then(|| Expr::div(Expr::int(1), Expr::int(2)));
+    }
+    let last = words.len() - 1;
+    if let Some(d) = words::part(words[last])
+        && let Some(n) = words::number_words(&words[..last]).or((words[..last] == ["a"]).then_some(1))
+    {
+        return Some(Expr::div(Expr::int(n), Expr::int(d)));
+    }
+    // The longest number in front, then a unit.
+    let (k, v) = (1..=last).rev().find_map(|k| Some((k, words::number_words(&words[..k])?)))?;
+    let rest = &words[k..];
+    if rest.len() > 4 || rest.iter().any(|w| words::is_qualifier(w) || words::number_words(&[*w]).is_some()) {
+        return None;
+    }
+    let value = Expr::int(v);
+    if matches!(rest, ["percent"] | ["pct"]) {
+        return Some(Expr::Percent(Box::new(value)));
+    }
+    if matches!(rest, ["degrees"] | ["degree"]) {
+        return Some(Expr::Degree(Box::new(value)));
+    }
+    let unit: Vec<String> = rest.iter().map(|w| words::canonical_unit(w)).collect();
+    let text = tidy(&unit.join(" ")).into();
+    Some(Expr::WithUnit(Box::new(value), Unit { text, ambiguous: None }))
 }

@@ -148,7 +148,7 @@ pub(crate) fn canonical_unit(word: &str) -> String {
         w.push('y');
     } else if w.ends_with("ches") || w.ends_with("shes") || w.ends_with("xes") || w.ends_with("sses") {
         w.truncate(w.len() - 2);
-    } else if w.ends_with('s') && !w.ends_with("ss") && w.len() > 3 {
+    } else if w.ends_with('s') && !w.ends_with("ss") && !w.ends_with("us") && w.len() > 3 {
         w.pop();
     }
     if w.ends_with("metre") || w.ends_with("litre") {
@@ -245,6 +245,38 @@ pub(crate) fn number_words(words: &[&str]) -> Option<u64> {
         }
     }
     total.checked_add(part)
+}
+
+/// The denominator that a word names (`half`, `thirds`, `quarter`).
+pub(crate) fn part(word: &str) -> Option<u64> {
+    const NAMES: [(&str, u64); 13] = [
+        ("half", 2),
+        ("halve", 2),
+        ("third", 3),
+        ("fourth", 4),
+        ("quarter", 4),
+        ("fifth", 5),
+        ("sixth", 6),
+        ("seventh", 7),
+        ("eighth", 8),
+        ("ninth", 9),
+        ("tenth", 10),
+        ("twelfth", 12),
+        ("hundredth", 100),
+    ];
+    let word = word.strip_suffix('s').unwrap_or(word);
+    NAMES.iter().find(|(n, _)| *n == word).map(|(_, v)| *v)
+}
+
+/// The power of ten that a word after a number stands for.
+pub(crate) fn scale(word: &str) -> Option<i32> {
+    Some(match word {
+        "thousand" => 3,
+        "million" => 6,
+        "billion" => 9,
+        "trillion" => 12,
+        _ => return None,
+    })
 }
 
 fn small(w: &str) -> Option<u64> {
