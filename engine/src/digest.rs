@@ -112,10 +112,15 @@ pub fn tree_digest<'a>(entries: impl IntoIterator<Item = (&'a str, &'a Entry)>) 
     hasher.finalize().into()
 }
 
-/// Hashes one file's content.
+/// Hashes one file's content. Devices and pipes are refused: they may never end.
 pub fn file_digest(path: &Path) -> io::Result<Digest> {
+    // Asked before opening: that alone would wait for somebody to write into a pipe.
+    let meta = fs::metadata(path)?;
+    if !meta.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a folder"));
+    }
+    let size = meta.len();
     let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
     if size < PARALLEL_FROM {
         let mut bytes = Vec::with_capacity(size as usize);
         file.read_to_end(&mut bytes)?;

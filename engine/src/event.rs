@@ -225,7 +225,7 @@ pub enum Event {
         /// Seconds since the start of the first worker.
         seconds: f64,
     },
-    /// The stage was asked to stop; what it had done is kept.
+    /// The stage was asked to stop.
     Stopped {
         /// Stage name.
         stage: String,
@@ -233,6 +233,9 @@ pub enum Event {
         key: String,
         /// Seconds it had run.
         seconds: f64,
+        /// It has saved state that the next run carries on from.
+        #[serde(default)]
+        resumable: bool,
     },
     /// These stages cannot run because of another's failure.
     Skipped {

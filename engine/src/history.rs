@@ -17,6 +17,14 @@ pub enum HistoryError {
     /// No run of that name.
     #[error("there is no run {0}; `pipeline runs` lists them")]
     Unknown(String),
+    /// It was the first.
+    #[error("there is no run of `{experiment}` before {run}; `pipeline runs` lists what there is")]
+    NoneBefore {
+        /// The run.
+        run: String,
+        /// Its experiment.
+        experiment: String,
+    },
     /// Several runs begin like this.
     #[error("{prefix} may be any of {}; write more of it", matching.join(", "))]
     Ambiguous {
@@ -116,6 +124,8 @@ pub struct StageHistory {
     pub why: Option<String>,
     /// The worker's captured output.
     pub log: Option<PathBuf>,
+    /// When it came to this.
+    pub at: Timestamp,
 }
 
 /// A run with its stages.
@@ -138,6 +148,14 @@ pub fn ids(runs: &Path) -> Vec<String> {
         .collect();
     ids.sort_unstable_by(|a, b| b.cmp(a));
     ids
+}
+
+/// The newest run of the same experiment before this one.
+pub fn previous(runs: &Path, id: &str) -> Result<String, HistoryError> {
+    let experiment = summary(runs, id)?.experiment;
+    let earlier = ids(runs).into_iter().filter(|other| other.as_str() < id);
+    let same = |id: &String| summary(runs, id).is_ok_and(|summary| summary.experiment == experiment);
+    earlier.into_iter().find(same).ok_or(HistoryError::NoneBefore { run: id.to_owned(), experiment })
 }
 
 /// The run of that id, of that unambiguous beginning, or the newest (`latest`).
@@ -209,8 +227,36 @@ pub fn lines(runs: &Path, id: &str) -> Result<impl Iterator<Item = Line>, Histor
 pub struct LastKeys {
     /// Keys whose artifact was there.
     pub finished: HashMap<String, Key>,
-    /// The key last attempted, where the attempt did not end well.
-    pub unfinished: HashMap<String, Key>,
+    /// The last attempt, where it did not end well.
+    pub unfinished: HashMap<String, Attempt>,
+}
+
+/// An attempt at a stage that did not end well, or not yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// The key attempted.
+    pub key: Key,
+    /// The run.
+    pub run: String,
+    /// How it ended.
+    pub end: AttemptEnd,
+    /// When it ended; when it began, if it was killed or goes on.
+    pub at: Timestamp,
+    /// The worker's captured output.
+    pub log: Option<PathBuf>,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// It failed; the first line of why.
+    Failed(String),
+    /// It was stopped on request.
+    Stopped,
+    /// Its run was killed.
+    Killed,
+    /// Its run lives.
+    Running,
 }
 
 /// The last keys of an experiment's stages, from up to `limit` of its latest runs; no more runs
@@ -226,12 +272,27 @@ pub fn last_keys(runs: &Path, experiment: &str, limit: usize, stages: usize) -> 
             break;
         }
         let Ok(run) = load(runs, &id) else { continue };
+        let alive = run.summary.standing == Standing::Running;
         for (name, stage) in run.stages {
             let Some(key) = stage.key else { continue };
-            if matches!(stage.fate, Fate::Cached | Fate::Ran) {
-                keys.finished.entry(name).or_insert(key);
-            } else if !keys.finished.contains_key(&name) {
-                keys.unfinished.entry(name).or_insert(key);
+            let end = match stage.fate {
+                Fate::Cached | Fate::Ran => {
+                    keys.finished.entry(name).or_insert(key);
+                    continue;
+                }
+                Fate::Failed(error) => {
+                    AttemptEnd::Failed(error.message.lines().next().unwrap_or_default().to_owned())
+                }
+                Fate::Stopped => AttemptEnd::Stopped,
+                Fate::Started { .. } | Fate::Waiting { .. } if alive => AttemptEnd::Running,
+                Fate::Started { .. } | Fate::Waiting { .. } => AttemptEnd::Killed,
+                Fate::Skipped { .. } => continue,
+            };
+            if !keys.finished.contains_key(&name) {
+                // The cache folder may have been moved since.
+                let log = stage.log.and_then(|log| Some(runs.join(&id).join(log.file_name()?)));
+                let attempt = Attempt { key, run: id.clone(), end, at: stage.at, log };
+                keys.unfinished.entry(name).or_insert(attempt);
             }
         }
     }
@@ -243,15 +304,15 @@ fn apply(stages: &mut BTreeMap<String, StageHistory>, line: Line) {
     match line.event {
         Event::Cached { stages: cached } => {
             for cached in cached {
-                let stage = entry(stages, cached.stage, Fate::Cached, Some(cached.key));
+                let stage = entry(stages, cached.stage, Fate::Cached, Some(cached.key), time);
                 stage.output = Some(cached.output);
             }
         }
         Event::Waiting { stage, holder } => {
-            entry(stages, stage, Fate::Waiting { holder }, None);
+            entry(stages, stage, Fate::Waiting { holder }, None, time);
         }
         Event::Started { stage, key, why, log, .. } => {
-            let stage = entry(stages, stage, Fate::Started { progress: None, since: time }, Some(key));
+            let stage = entry(stages, stage, Fate::Started { progress: None, since: time }, Some(key), time);
             stage.why = Some(why);
             stage.log = Some(log);
         }
@@ -261,21 +322,21 @@ fn apply(stages: &mut BTreeMap<String, StageHistory>, line: Line) {
             }
         }
         Event::Finished { stage, key, output, seconds } => {
-            let stage = entry(stages, stage, Fate::Ran, Some(key));
+            let stage = entry(stages, stage, Fate::Ran, Some(key), time);
             stage.output = Some(output);
             stage.seconds = Some(seconds);
         }
         Event::Failed { stage, key, error, log, seconds, .. } => {
-            let stage = entry(stages, stage, Fate::Failed(Box::new(error)), key);
+            let stage = entry(stages, stage, Fate::Failed(Box::new(error)), key, time);
             stage.log = log.or(stage.log.take());
             stage.seconds = Some(seconds);
         }
-        Event::Stopped { stage, key, seconds } => {
-            entry(stages, stage, Fate::Stopped, Some(key)).seconds = Some(seconds);
+        Event::Stopped { stage, key, seconds, .. } => {
+            entry(stages, stage, Fate::Stopped, Some(key), time).seconds = Some(seconds);
         }
         Event::Skipped { stages: names, because } => {
             for name in names {
-                entry(stages, name, Fate::Skipped { because: because.clone() }, None);
+                entry(stages, name, Fate::Skipped { because: because.clone() }, None, time);
             }
         }
         Event::RunStarted { .. }
@@ -295,6 +356,7 @@ fn entry(
     name: String,
     fate: Fate,
     key: Option<String>,
+    at: Timestamp,
 ) -> &mut StageHistory {
     let key = key.and_then(|key| key.parse().ok());
     let stage = stages.entry(name).or_insert_with(|| StageHistory {
@@ -304,8 +366,10 @@ fn entry(
         seconds: None,
         why: None,
         log: None,
+        at,
     });
     stage.fate = fate;
+    stage.at = at;
     stage.key = key.or(stage.key);
     stage
 }

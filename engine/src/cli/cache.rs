@@ -48,27 +48,44 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct GcArgs {
-    /// Remove least recently used results until the cache holds at most this much: `20GB`.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Remove least recently used results until the cache holds at most this much: `20GB`, or `0`
+    /// for all that may go.
+    #[arg(long, value_name = "SIZE", value_parser = size_limit)]
     max_size: Option<u64>,
-    /// Remove results not used for this long: `30d`, `12h`.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Remove results not used for this long, and logs of runs that old: `30d`, `12h`. The last run
+    /// of each experiment keeps its logs.
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
     older_than: Option<Duration>,
-    /// Never touch what is younger or was used more recently than this.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    /// Never touch what is younger or was used more recently than this; `0s` for no such grace.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_limit)]
     grace: Duration,
     /// Only say what would go.
     #[arg(long)]
     dry_run: bool,
 }
 
+/// A size that may be nothing.
+fn size_limit(text: &str) -> Result<u64, String> {
+    let number = text.trim().trim_end_matches(|c: char| c.is_alphabetic() || c.is_whitespace());
+    if number.parse::<f64>() == Ok(0.0) { Ok(0) } else { size(text) }
+}
+
+/// A time that may be nothing.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let number = text.trim().trim_end_matches(|c: char| c.is_alphabetic() || c.is_whitespace());
+    if number.parse::<f64>() == Ok(0.0) { Ok(Duration::ZERO) } else { duration(text) }
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let root = &args.cache.cache;
     if !root.is_dir() {
-        let message =
-            format!("no cache at {}: name one with --cache, or run a manifest first", root.display());
-        return Err(CliError::environment(message));
+        let other = args.cache.overlooked(std::path::Path::new("."));
+        let remedy = match other {
+            Some(other) => format!("there is one at {0}: --cache {0}", text::short_path(&other)),
+            None => "name one with --cache, or run a manifest first".to_owned(),
+        };
+        return Err(CliError::environment(format!("no cache at {}: {remedy}", root.display())));
     }
     match &args.command {
         Command::Ls => ls(&Store::open_read_only(root)),
@@ -80,7 +97,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 fn ls(store: &Store) {
-    let listed = store.list();
+    let (listed, bad) = store.list();
     let mut table = Table::new(&["KEY", "STAGE", "KIND", "SIZE", "TIME", "LAST USED", ""]);
     for one in &listed {
         let meta = &one.record.meta;
@@ -97,6 +114,12 @@ fn ls(store: &Store) {
     ui::out(&table);
     let bytes: u64 = listed.iter().map(|one| one.record.size()).sum();
     ui::out(format!("\n{}, {}", text::counted(listed.len(), "result"), HumanBytes(bytes)));
+    if !bad.is_empty() {
+        let records = text::counted(bad.len(), "record");
+        ui::out(format!(
+            "{records} cannot be read; `pipeline cache verify` says which and removes what is damaged"
+        ));
+    }
 }
 
 fn when(time: SystemTime) -> String {
@@ -117,10 +140,11 @@ fn collect(store: &Store, args: &GcArgs) -> Result<(), CliError> {
     };
     let report = store.gc(&policy)?;
     ui::out(format!(
-        "{} {}, {} and {} ({}); {} kept",
+        "{} {}, {}, {} and {} ({}); {} kept",
         if args.dry_run { "would remove" } else { "removed" },
         text::counted(report.records, "result"),
         text::counted(report.unfinished, "unfinished attempt"),
+        text::counted(report.runs, "run's log").replace("run's logs", "runs' logs"),
         text::counted(report.blobs, "file"),
         HumanBytes(report.bytes),
         HumanBytes(report.kept_bytes),
@@ -138,13 +162,17 @@ fn verify(store: &Store) -> Result<ExitCode, CliError> {
     for (stage, what) in &report.evicted {
         ui::out(format!("{stage}: content {what}; the next run computes it again"));
     }
+    for record in &report.records {
+        ui::out(record);
+    }
     let files = text::counted(report.blobs, "file");
-    ui::out(format!("{files} read ({}), {} bad", HumanBytes(report.bytes), report.evicted.len()));
-    Ok(if report.evicted.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let bad = report.evicted.len() + report.records.len();
+    ui::out(format!("{files} read ({}), {bad} bad", HumanBytes(report.bytes)));
+    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn pin(store: &Store, result: &str, keep: bool) -> Result<(), CliError> {
-    let keys: Vec<Key> = find_key(&store.list(), result);
+    let keys: Vec<Key> = find_key(&store.list().0, result);
     if keys.is_empty() {
         return Err(CliError::usage(format!("no result `{result}`; `pipeline cache ls` lists them")));
     }

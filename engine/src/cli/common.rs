@@ -1,11 +1,12 @@
 //! Arguments that several commands share, and what they stand for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{CliError, Host};
 use crate::kind::{Access, Registry};
 use crate::manifest;
 use crate::plan::Plan;
+use crate::ui::{self, text};
 
 /// Which manifest, with which overrides.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,9 +28,34 @@ impl ManifestArgs {
 /// Where the cache is.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CacheArgs {
-    /// The cache folder.
-    #[arg(long, value_name = "DIR", env = "PIPELINE_CACHE", default_value = "cache", global = true)]
+    /// The cache folder; by default `cache` in the folder where you are.
+    #[arg(long, value_name = "DIR", env = "PIPELINE_CACHE", default_value = DEFAULT_CACHE, global = true)]
     pub cache: PathBuf,
+}
+
+const DEFAULT_CACHE: &str = "cache";
+
+impl CacheArgs {
+    /// Says so when the default cache is not there yet and another one lies beside the manifest or
+    /// above it: whoever has changed folders would otherwise compute everything again.
+    pub fn hint(&self, plan: &Plan) {
+        if let Some(other) = self.overlooked(&plan.experiment.folder) {
+            ui::note(format!(
+                "note: there is no cache here yet, but one at {}; --cache {0} uses that one",
+                text::short_path(&other)
+            ));
+        }
+    }
+
+    /// A cache in `folder` or above it, if the default one was asked for and is not there.
+    pub fn overlooked(&self, folder: &Path) -> Option<PathBuf> {
+        if self.cache != Path::new(DEFAULT_CACHE) || self.cache.exists() {
+            return None;
+        }
+        let folder = folder.canonicalize().ok()?;
+        let caches = folder.ancestors().map(|folder| folder.join(DEFAULT_CACHE));
+        caches.into_iter().find(|cache| cache.join("records").is_dir())
+    }
 }
 
 /// On what to compute.

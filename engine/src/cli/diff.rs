@@ -7,14 +7,16 @@ use super::CliError;
 use super::common::CacheArgs;
 use crate::explain::changes;
 use crate::facts::status as standing;
-use crate::history::{self, Fate, Run, StageHistory};
+use crate::history::{self, Fate, StageHistory};
 use crate::store::Store;
 use crate::ui::{self, text};
 
 /// Arguments of `diff`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The older run: its id, an unambiguous beginning or end of it.
+    /// The older run: its id, an unambiguous beginning or end of it, or `previous`: the one before
+    /// the newer run, of the same experiment.
+    #[arg(default_value = "previous")]
     old: String,
     /// The newer run, or `latest`.
     #[arg(default_value = "latest")]
@@ -27,9 +29,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let store = Store::open_read_only(&args.cache.cache);
     let runs = store.runs_dir();
-    let load =
-        |wanted: &str| -> Result<Run, CliError> { Ok(history::load(&runs, &history::find(&runs, wanted)?)?) };
-    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let new = history::find(&runs, &args.new)?;
+    let old = match args.old.as_str() {
+        "previous" => history::previous(&runs, &new)?,
+        other => history::find(&runs, other)?,
+    };
+    if old == new {
+        return Err(CliError::usage(format!(
+            "both are run {new}; name an older one (`pipeline runs` lists them), or `previous` for the one before"
+        )));
+    }
+    let (old, new) = (history::load(&runs, &old)?, history::load(&runs, &new)?);
     for (word, run) in [("old", &old), ("new", &new)] {
         let summary = &run.summary;
         let took = summary.seconds.map_or(String::new(), |took| format!(", {}", text::seconds(took)));

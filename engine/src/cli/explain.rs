@@ -38,6 +38,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, CliError> {
     let plan = args.manifest.load(registry)?;
+    args.cache.hint(&plan);
     let store = Store::open_read_only(&args.cache.cache);
     let named = looking(args.stages.clone(), Force::None, args.device.devices(host)?);
     let asked = |prediction: &Prediction| {
@@ -125,7 +126,11 @@ fn explain(
                 explained.notes.push(format!("compared with {}", described(last)));
             }
         }
-        Forecast::Run(reason) => explained.verdict = format!("would run: {reason}"),
+        Forecast::Run(reason @ Reason::Running(_)) => explained.verdict = format!("runs now: {reason}"),
+        Forecast::Run(reason) => {
+            explained.verdict = format!("would run: {reason}");
+            explained.notes = reason.details();
+        }
         Forecast::Broken(error) => explained.verdict = format!("cannot run: {}", error.message),
         Forecast::IfChanged(names) => {
             explained.verdict = "would run if what these put out changes".to_owned();

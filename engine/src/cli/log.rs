@@ -1,21 +1,23 @@
 //! `pipeline log`: what a stage's worker printed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::CliError;
 use super::common::CacheArgs;
 use crate::history::{self, Standing};
+use crate::manifest;
 use crate::store::Store;
 use crate::ui;
 
 /// Arguments of `log`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The stage: `eval[lora]`.
+    /// The stage: `eval[lora]`, or `eval` if it has one instance.
     stage: String,
     /// The run, or the beginning of its id [default: the latest in which the stage ran].
     #[arg(long, value_name = "RUN")]
@@ -30,6 +32,8 @@ pub struct Args {
     cache: CacheArgs,
 }
 
+/// How many runs are looked through for stages to suggest.
+const RUNS_READ: usize = 20;
 /// How often a followed log is looked at.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
@@ -40,34 +44,62 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         Some(run) => vec![history::find(&runs, run)?],
         None => history::ids(&runs),
     };
-    let Some((id, log)) = find(&runs, &ids, &args.stage) else {
+    let Some((id, stage, log)) = find(&runs, &ids, &args.stage) else {
         let place = args.run.as_ref().map_or("any run".to_owned(), |run| format!("run {run}"));
         return Err(CliError::usage(format!(
-            "stage `{}` has not been computed in {place}; `pipeline runs` and `pipeline status MANIFEST` show what has",
-            args.stage
+            "stage `{}` has not been computed in {place}; {}",
+            args.stage,
+            remedy(&logged(&runs, &ids), &args.stage)
         )));
     };
     if args.path {
         ui::out(log.display());
         return Ok(ExitCode::SUCCESS);
     }
-    print(&log, &|| args.follow && is_running(&runs, &id, &args.stage))
+    print(&log, &|| args.follow && is_running(&runs, &id, &stage))
         .map_err(|error| CliError::environment(format!("{}: {error}", log.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The latest of the runs in which a worker computed the stage, with the log.
-fn find(runs: &std::path::Path, ids: &[String], stage: &str) -> Option<(String, PathBuf)> {
-    ids.iter().find_map(|id| {
-        let run = history::load(runs, id).ok()?;
-        let log = run.stages.get(stage)?.log.clone()?;
+/// The latest of the runs in which a worker computed the stage, with the stage's whole name (of a
+/// stage with one instance its own name will do) and the log.
+fn find(runs: &Path, ids: &[String], wanted: &str) -> Option<(String, String, PathBuf)> {
+    for id in ids {
+        let Ok(run) = history::load(runs, id) else { continue };
+        let logs = run.stages.iter().filter_map(|(name, stage)| Some((name, stage.log.as_ref()?)));
+        let mut fitting = logs.filter(|(name, _)| *name == wanted || base(name) == wanted);
+        let Some((name, log)) = fitting.next() else { continue };
+        if name != wanted && fitting.next().is_some() {
+            return None;
+        }
         // The cache folder may have been moved since.
-        let moved = runs.join(id).join(log.file_name()?);
-        Some((id.clone(), moved))
-    })
+        return Some((id.clone(), name.clone(), runs.join(id).join(log.file_name()?)));
+    }
+    None
 }
 
-fn is_running(runs: &std::path::Path, id: &str, stage: &str) -> bool {
+/// A stage's name without its instance.
+fn base(name: &str) -> &str {
+    name.split_once('[').map_or(name, |(base, _)| base)
+}
+
+/// Stages that have a log in the latest of the runs.
+fn logged(runs: &Path, ids: &[String]) -> BTreeSet<String> {
+    let latest = ids.iter().take(RUNS_READ).filter_map(|id| history::load(runs, id).ok());
+    latest.flat_map(|run| run.stages).filter(|(_, stage)| stage.log.is_some()).map(|(name, _)| name).collect()
+}
+
+fn remedy(logged: &BTreeSet<String>, wanted: &str) -> String {
+    let instances: Vec<&str> =
+        logged.iter().map(String::as_str).filter(|name| base(name) == base(wanted)).collect();
+    match (instances.is_empty(), logged.is_empty()) {
+        (_, true) => "no run has computed anything yet".to_owned(),
+        (false, _) => manifest::listed("name one of its instances", instances),
+        _ => manifest::remedy(wanted, "stages with a log", logged.iter().map(String::as_str)),
+    }
+}
+
+fn is_running(runs: &Path, id: &str, stage: &str) -> bool {
     history::load(runs, id).is_ok_and(|run| {
         run.summary.standing == Standing::Running
             && run.stages.get(stage).is_some_and(|stage| matches!(stage.fate, history::Fate::Started { .. }))
@@ -75,7 +107,7 @@ fn is_running(runs: &std::path::Path, id: &str, stage: &str) -> bool {
 }
 
 /// Copies the file to standard output, and what is appended to it while `more` says so.
-fn print(log: &std::path::Path, more: &dyn Fn() -> bool) -> io::Result<()> {
+fn print(log: &Path, more: &dyn Fn() -> bool) -> io::Result<()> {
     let mut file = File::open(log)?;
     let mut stdout = io::stdout().lock();
     let mut bytes = Vec::new();

@@ -137,7 +137,9 @@ impl CliError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Manifest(_) => 2,
-            Self::History(HistoryError::Unknown(_) | HistoryError::Ambiguous { .. }) => 2,
+            Self::History(
+                HistoryError::Unknown(_) | HistoryError::Ambiguous { .. } | HistoryError::NoneBefore { .. },
+            ) => 2,
             Self::Run(RunError::UnknownStage { .. } | RunError::Untrusted(_)) => 2,
             Self::Run(RunError::Pins(PinsError::Parse { .. })) => 2,
             Self::Environment(_) | Self::Store(_) | Self::Run(_) | Self::History(_) => 3,

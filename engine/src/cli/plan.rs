@@ -9,6 +9,7 @@ use super::{CliError, Host};
 use crate::kind::{Access, Registry};
 use crate::plan::Plan;
 use crate::run::predict::{Forecast, Prediction, predict};
+use crate::run::reason::Reason;
 use crate::run::{Force, Options};
 use crate::store::Store;
 use crate::ui::table::Table;
@@ -36,6 +37,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, CliError> {
     let plan = args.manifest.load(registry)?;
+    args.cache.hint(&plan);
     let store = Store::open_read_only(&args.cache.cache);
     let options = looking(args.targets.clone(), super::run::force(&args.force), args.device.devices(host)?);
     let predictions = predict(&plan, &store, &options)?;
@@ -50,6 +52,10 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         table.row([stage.name.clone(), stage.kind.name.to_owned(), word.to_owned(), why]);
     }
     ui::out(&table);
+    let attempts: Vec<String> = predictions.iter().filter_map(|one| last_attempt(&plan, one)).collect();
+    if !attempts.is_empty() {
+        ui::out(format!("\nLast attempts\n{}", attempts.join("\n")));
+    }
     let estimates: Vec<String> = predictions.iter().filter_map(|one| estimate(&plan, one)).collect();
     if !estimates.is_empty() {
         ui::out(format!("\nEstimates\n{}", estimates.join("\n")));
@@ -62,10 +68,12 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         count("cached"),
         count("run"),
         count("if changed"),
-        match count("broken") {
-            0 => String::new(),
-            broken => format!(", {broken} broken"),
-        }
+        ["running", "broken"]
+            .map(|word| match count(word) {
+                0 => String::new(),
+                found => format!(", {found} {word}"),
+            })
+            .concat()
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -91,6 +99,7 @@ pub fn looking(targets: Vec<String>, force: Force, devices: Vec<String>) -> Opti
 fn words(forecast: &Forecast) -> (&'static str, String) {
     match forecast {
         Forecast::Cached => ("cached", String::new()),
+        Forecast::Run(reason @ Reason::Running(_)) => ("running", reason.to_string()),
         Forecast::Run(reason) => ("run", reason.to_string()),
         Forecast::IfChanged(names) => {
             let shown = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
@@ -100,6 +109,14 @@ fn words(forecast: &Forecast) -> (&'static str, String) {
         }
         Forecast::Broken(error) => ("broken", error.message.clone()),
     }
+}
+
+/// How the last attempt at a stage that runs again came to its end.
+fn last_attempt(plan: &Plan, prediction: &Prediction) -> Option<String> {
+    let Forecast::Run(reason) = &prediction.forecast else { return None };
+    let details = reason.details();
+    let name = &plan.stages[prediction.index].name;
+    (!details.is_empty()).then(|| format!("  {name}: {}", details.join("; ")))
 }
 
 /// The kind's own estimate, for stages that are not cached.
@@ -120,6 +137,7 @@ fn json(plan: &Plan, prediction: &Prediction) -> serde_json::Value {
         "kind": stage.kind.name,
         "forecast": word,
         "why": why,
+        "last_attempt": last_attempt(plan, prediction),
         "key": prediction.key,
         "estimate": estimate(plan, prediction).map(|_| stage.stage.estimate(&prediction.inputs)),
     })

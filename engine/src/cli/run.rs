@@ -10,7 +10,7 @@ use crate::event::RunStatus;
 use crate::kind::Registry;
 use crate::run::slots::machine_cpus;
 use crate::run::stop::Stop;
-use crate::run::{self, Force, Options, trust, worker};
+use crate::run::{self, Force, Options, orphans, trust, worker};
 use crate::store::Store;
 use crate::ui;
 
@@ -28,8 +28,8 @@ pub struct Args {
     #[arg(long, short)]
     keep_going: bool,
     /// Stages side by side [default: number of CPUs].
-    #[arg(long, short, value_name = "N", env = "PIPELINE_JOBS")]
-    jobs: Option<usize>,
+    #[arg(long, short, value_name = "N", env = "PIPELINE_JOBS", value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<u32>,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -58,6 +58,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, CliError> {
+    orphans::adopt();
     let stop = Stop::default();
     stop.on_signals().map_err(|error| CliError::environment(format!("signals: {error}")))?;
     let plan = args.manifest.load(registry)?;
@@ -69,7 +70,7 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         targets: args.targets.clone(),
         force: force(&args.force),
         keep_going: args.keep_going,
-        jobs: args.jobs.unwrap_or_else(machine_cpus).max(1),
+        jobs: args.jobs.map_or_else(machine_cpus, |jobs| jobs as usize),
         devices: args.device.devices(host)?,
         access: args.access.access()?,
         allow_commands: args.allow_commands || args.trust || trust::is_trusted(&plan.experiment.digest),
@@ -80,6 +81,7 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
         grace: duration("--grace", args.grace)?,
         retry_delay: duration("--retry-delay", args.retry_delay)?,
     };
+    args.cache.hint(&plan);
     let store = Store::open(&args.cache.cache)?;
     let mut reader = ui::reader(args.json);
     let outcome = run::run(&plan, &store, &options, &stop, &mut |line| reader.see(line))?;
@@ -92,6 +94,7 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
     }
     Ok(ExitCode::from(match outcome.status {
         RunStatus::Succeeded => 0,
+        RunStatus::Failed if outcome.refused => 3,
         RunStatus::Failed => 1,
         RunStatus::Interrupted => 130,
     }))

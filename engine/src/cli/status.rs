@@ -37,8 +37,9 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
     let store = Store::open_read_only(&args.cache.cache);
     match &args.manifest {
         Some(manifest) => {
+            let cache = &args.cache;
             let manifest = ManifestArgs { manifest: manifest.clone(), sets: args.sets.clone() };
-            of_manifest(&manifest, &store, registry, args.device.devices(host)?)
+            of_manifest(&manifest, cache, &store, registry, args.device.devices(host)?)
         }
         None => of_machine(&store),
     }
@@ -69,11 +70,13 @@ fn of_machine(store: &Store) -> Result<ExitCode, CliError> {
 
 fn of_manifest(
     manifest: &ManifestArgs,
+    cache: &CacheArgs,
     store: &Store,
     registry: &Registry,
     devices: Vec<String>,
 ) -> Result<ExitCode, CliError> {
     let plan = manifest.load(registry)?;
+    cache.hint(&plan);
     let predictions = predict(&plan, store, &looking(Vec::new(), Force::None, devices))?;
     let history = latest(store, &plan.experiment.name);
     let mut table = Table::new(&["STAGE", "STATE", "DETAIL"]);

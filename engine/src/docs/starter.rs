@@ -46,13 +46,15 @@ questions = 20
 # resources = { gpus = 1, memory = "8GB" }, cache = false, publish = "table".
 "#;
 
-/// The text of a starter manifest: a first kind that needs nothing as a live stage, all others as
-/// comments.
+/// The text of a starter manifest: a first kind that runs as it is, with its output published, as a
+/// live stage, all others as comments.
 pub fn starter(name: &str, registry: &Registry) -> String {
     let mut text = HEAD.replace("NAME\"", &format!("{name}\""));
-    let free = registry.iter().find(|kind| required(kind).is_empty());
+    let free = registry.iter().find(|kind| runs_as_it_is(kind));
     if let Some(kind) = free {
         block(&mut text, kind, "");
+        let publish = format!("publish = \"{}\"", kind.name);
+        let _ = writeln!(text, "{publish:<32}# Copied to results/{name}/{}/.", kind.name);
     }
     for kind in registry.iter().filter(|kind| free.is_none_or(|free| free.name != kind.name)) {
         block(&mut text, kind, "# ");
@@ -60,10 +62,10 @@ pub fn starter(name: &str, registry: &Registry) -> String {
     text
 }
 
-fn required(kind: &KindEntry) -> Vec<String> {
-    let schema = (kind.schema)().to_value();
-    let params = Reader::new(&schema).params(&schema);
-    params.into_iter().filter(|param| param.default.is_none()).map(|param| param.name.to_owned()).collect()
+/// True if a stage of the kind needs no params, nobody's leave, and leaves something.
+fn runs_as_it_is(kind: &KindEntry) -> bool {
+    let stage = (kind.parse)(&serde_json::json!({}));
+    stage.is_ok_and(|stage| !stage.needs_trust() && stage.check().is_empty() && !stage.outputs().is_empty())
 }
 
 fn block(text: &mut String, kind: &KindEntry, comment: &str) {

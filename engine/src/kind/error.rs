@@ -13,9 +13,12 @@ pub enum Tier {
     Input,
     /// The machine: no space, no device, no permission. Never retried.
     Environment,
-    /// Likely to pass if tried again: a network time-out. Retried as the stage's `retries` says.
+    /// Likely to pass if tried again: a network time-out, a worker that the system has killed.
+    /// Retried as the stage's `retries` says.
     Transient,
-    /// The stage was asked to stop and saved its state.
+    /// A limit that the manifest sets: the stage's `timeout`. Never retried.
+    Limit,
+    /// The stage was asked to stop, and has saved its state if it keeps any.
     Stopped,
     /// Our mistake.
     Bug,
@@ -50,9 +53,9 @@ impl StageError {
     pub fn transient(message: impl fmt::Display) -> Self {
         Self::new(Tier::Transient, message)
     }
-    /// The stage stopped because it was asked to; its state is saved.
+    /// The stage stopped because it was asked to, with its state, if it keeps any, saved.
     pub fn stopped() -> Self {
-        Self::new(Tier::Stopped, "stopped on request; state saved")
+        Self::new(Tier::Stopped, "stopped on request")
     }
     /// Adds the next step.
     pub fn with_help(mut self, help: impl fmt::Display) -> Self {

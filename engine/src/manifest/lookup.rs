@@ -8,8 +8,9 @@ use super::axis::{AxisValues, Grid};
 use super::family::Family;
 use super::node::show_path;
 use super::problem::Problem;
+use super::read::tidy;
 use super::reference::Reference;
-use super::resolve::{Resolver, Target};
+use super::resolve::{Found, Resolver, Target};
 use super::suggest::remedy;
 
 impl Resolver<'_> {
@@ -22,43 +23,56 @@ impl Resolver<'_> {
         }
     }
 
-    /// A path beside the manifest (or beside the manifest that it extends, where it is written).
+    /// A path beside the manifest (or beside the manifest that it extends, where it is written),
+    /// spelled in one way: `./` and plain parts, or absolute.
     pub(super) fn file(&mut self, text: &str) -> Option<String> {
         let written_in = self.span().file as usize;
-        let folder = &self.world.folders[0];
-        let rewritten = match self.world.folders.get(written_in) {
-            Some(other) if other != folder && Path::new(text).is_relative() => {
-                self.changed = true;
-                let joined = other.join(text);
-                joined.strip_prefix(folder).map_or(joined.clone(), Path::to_owned).display().to_string()
-            }
-            _ => text.to_owned(),
+        let own = &self.world.folders[0];
+        let folder = self.world.folders.get(written_in).unwrap_or(own);
+        let path = tidy(&folder.join(text));
+        let rewritten = match folder == own || Path::new(text).is_absolute() {
+            true => tidy(Path::new(text)),
+            false => path.strip_prefix(tidy(own)).map_or(path.clone(), Path::to_owned),
         };
-        let path = match self.world.folders.get(written_in) {
-            Some(other) if other != folder => other.join(text),
-            _ => folder.join(text),
+        let rewritten = match rewritten.is_absolute() || rewritten.starts_with("..") {
+            true => rewritten.display().to_string(),
+            false => format!("./{}", rewritten.display()),
         };
-        let known = self.world.exists.lock().ok().and_then(|known| known.get(&path).copied());
-        let exists = known.unwrap_or_else(|| {
-            let exists = path.exists();
-            if let Ok(mut known) = self.world.exists.lock() {
-                known.insert(path.clone(), exists);
-            }
-            exists
-        });
-        if text.is_empty() || !exists {
+        self.changed |= rewritten != text;
+        let found = self.look(&path);
+        if !text.is_empty() && found == Found::Content {
+            self.inputs.insert(rewritten.clone(), Source::Path(path));
+            return Some(rewritten);
+        }
+        let (code, message, help) = if found == Found::Special && !text.is_empty() {
+            let message = format!("{} is neither a file nor a folder", path.display());
+            ("no-file", message, "put its content into a file and name that".to_owned())
+        } else {
             let help = match self.world.closest(text) {
                 Some(name) => format!("did you mean the stage, `@{name}`?"),
                 None => "paths start from the manifest's folder; outputs of stages are written `@stage`"
                     .to_owned(),
             };
-            let problem =
-                Problem::new("no-file", format!("there is no file or folder {}", path.display()), help);
-            self.report(problem, "not there");
-            return None;
+            ("no-file", format!("there is no file or folder {}", path.display()), help)
+        };
+        self.report(Problem::new(code, message, help), "not there");
+        None
+    }
+
+    /// What is at a path, looked up once.
+    fn look(&self, path: &Path) -> Found {
+        if let Some(known) = self.world.found.lock().ok().and_then(|known| known.get(path).copied()) {
+            return known;
         }
-        self.inputs.insert(rewritten.clone(), Source::Path(path));
-        Some(rewritten)
+        let found = match std::fs::metadata(path) {
+            Ok(meta) if meta.is_file() || meta.is_dir() => Found::Content,
+            Ok(_) => Found::Special,
+            Err(_) => Found::Nothing,
+        };
+        if let Ok(mut known) = self.world.found.lock() {
+            known.insert(path.to_owned(), found);
+        }
+        found
     }
 
     /// The instances that a reference to a stage means.

@@ -54,7 +54,7 @@ pub(crate) use names::slug;
 #[cfg(test)]
 pub(crate) use settings::SETTINGS;
 pub(crate) use settings::Settings;
-pub(crate) use suggest::remedy;
+pub(crate) use suggest::{listed, remedy};
 
 use build::Builder;
 use document::Document;
@@ -68,6 +68,7 @@ use source::Sources;
 /// # Errors
 /// Every mistake in the manifest, with places and remedies.
 pub fn load(path: &Path, sets: &[String], registry: &Registry) -> Result<Plan, ManifestErrors> {
+    let path = &read::tidy(path);
     let mut sources = Sources::default();
     let mut problems = Problems::default();
     let plan = plan(path, sets, registry, &mut sources, &mut problems);

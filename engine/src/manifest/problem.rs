@@ -1,6 +1,6 @@
 //! What is wrong with a manifest, and how it is shown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -220,8 +220,19 @@ impl Problems {
         self.list.is_empty()
     }
 
+    /// A number that cannot be read stands in the tree as 0: what else is said of that place is about
+    /// the 0, not about what was written.
+    fn drop_echoes(&mut self) {
+        let is_root = |problem: &Problem| ["not-finite", "number-too-large"].contains(&problem.code);
+        let roots: HashSet<Span> =
+            self.list.iter().filter(|problem| is_root(problem)).filter_map(Problem::order).collect();
+        let echoes = |problem: &Problem| problem.labels.iter().any(|(span, _)| roots.contains(span));
+        self.list.retain(|problem| is_root(problem) || !echoes(problem));
+    }
+
     /// The error to return, in the order of the files.
     pub fn into_errors(mut self, path: &std::path::Path, sources: Sources) -> ManifestErrors {
+        self.drop_echoes();
         self.list.sort_by_key(Problem::order);
         for problem in &mut self.list {
             problem.attach(&sources);

@@ -1,5 +1,6 @@
 //! Reads a manifest and what it extends into one tree.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) 
     let mut folders = Vec::new();
     let mut next: Option<(PathBuf, Option<Span>)> = Some((path.to_owned(), None));
     while let Some((path, extended_at)) = next.take() {
-        let text = match std::fs::read_to_string(&path) {
+        let text = match read_text(&path) {
             Ok(text) => Arc::<str>::from(text),
             Err(error) => {
                 problems.push(unreadable(&path, &error, extended_at));
@@ -51,7 +52,7 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) 
                 );
                 return None;
             };
-            let base = folder_of(&path).join(base);
+            let base = tidy(&folder_of(&path).join(base));
             let known = chain.iter().map(|(path, _)| path).chain([&path]);
             if known.into_iter().any(|known| same_file(known, &base)) {
                 let names: Vec<String> = chain
@@ -79,6 +80,26 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) 
         merge(&mut root, table);
     }
     Some(Read { root, folders, digest: digest(&texts) })
+}
+
+/// No manifest is this large; what is longer may have no end.
+const LARGEST: u64 = 64 << 20;
+
+/// Reads a file, or what a pipe gives.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    if file.take(LARGEST + 1).read_to_string(&mut text)? as u64 > LARGEST {
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "too large for a manifest"));
+    }
+    Ok(text)
+}
+
+/// The path without `.` and doubled slashes: one spelling for one file.
+pub(crate) fn tidy(path: &Path) -> PathBuf {
+    let parts = path.components().filter(|part| *part != std::path::Component::CurDir);
+    let tidy: PathBuf = parts.collect();
+    if tidy.as_os_str().is_empty() { PathBuf::from(".") } else { tidy }
 }
 
 /// BLAKE3 (hex) over the texts of a manifest and what it extends, in reading order, each preceded

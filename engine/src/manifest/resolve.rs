@@ -11,7 +11,7 @@ use crate::kind::{INPUT_MARK, Input, UNEXPANDED};
 use crate::plan::Source;
 
 use super::family::{Families, Family};
-use super::inputs::Found;
+use super::inputs;
 use super::node::{Step, Table, locate, show_path};
 use super::problem::{Problem, Problems};
 use super::source::Span;
@@ -22,8 +22,8 @@ pub(crate) struct World<'a> {
     pub families: &'a Families<'a>,
     /// The folder of each file read, see [`super::read::Read`].
     pub folders: &'a [PathBuf],
-    /// Whether paths exist, looked up once each.
-    pub exists: Mutex<HashMap<PathBuf, bool>>,
+    /// What is at paths, looked up once each.
+    pub found: Mutex<HashMap<PathBuf, Found>>,
     suggested: AtomicUsize,
 }
 
@@ -33,7 +33,7 @@ impl<'a> World<'a> {
 
     /// A world in which nothing was looked up yet.
     pub fn new(families: &'a Families<'a>, folders: &'a [PathBuf]) -> Self {
-        Self { families, folders, exists: Mutex::default(), suggested: AtomicUsize::new(0) }
+        Self { families, folders, found: Mutex::default(), suggested: AtomicUsize::new(0) }
     }
 
     /// The stage that may have been meant.
@@ -57,6 +57,17 @@ impl<'a> World<'a> {
     fn stages(&self) -> impl Iterator<Item = &'a str> {
         self.families.list.iter().map(|family| family.name)
     }
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A file or folder.
+    Content,
+    /// A device, pipe or socket: reading it may never end.
+    Special,
+    /// Nothing.
+    Nothing,
 }
 
 /// Resolves the references of one instance.
@@ -181,7 +192,7 @@ impl<'a> Resolver<'a> {
 
     /// Looks up a reference of params that could not be typed: for what is wrong with it, and for
     /// what the stage needs.
-    pub fn probe(&mut self, found: Found) {
+    pub fn probe(&mut self, found: inputs::Found) {
         self.path = found.path;
         if found.several && found.text.starts_with('@') {
             for target in self.targets(&found.text).unwrap_or_default() {

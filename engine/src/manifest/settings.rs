@@ -25,7 +25,8 @@ pub(crate) struct Settings {
     /// Stop the stage after this long, for example `"90s"` or `"2h 30m"`. Default: never.
     #[schemars(extend("examples" = ["2h"]))]
     pub timeout: Option<String>,
-    /// How often a failure that may pass (a network time-out) is tried again. Default: 0.
+    /// How often a failure that may pass (a network time-out, a worker killed by the system) is
+    /// tried again, with what state the stage has saved. Default: 0.
     pub retries: u32,
     /// What the stage occupies while it runs.
     pub resources: ResourceSettings,

@@ -25,7 +25,7 @@ pub(crate) fn remedy<'a>(wrong: &str, what: &str, known: impl IntoIterator<Item 
 }
 
 /// A remedy that lists what there is.
-fn listed<'a>(what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn listed<'a>(what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     const LISTED: usize = 20;
     let mut known = known.into_iter();
     let mut list: Vec<String> = known.by_ref().take(LISTED).map(|name| format!("`{name}`")).collect();

@@ -13,8 +13,9 @@ use super::board::Known;
 use super::job::Job;
 use super::logs::{file_name, tail};
 use super::resolve::Resolved;
-use super::worker::{Limits, Start, Worker};
+use super::worker::{Limits, Start, Worker, is_resumable};
 use super::{Shared, machine, pins};
+use crate::digest::DigestError;
 use crate::event::{Event, WorkerEvent};
 use crate::key::Key;
 use crate::kind::{Pin, StageError, Tier};
@@ -50,8 +51,8 @@ pub(super) enum Verdict {
     Ran(Box<Record>),
     /// Failed for good.
     Failed { error: StageError, log: Option<PathBuf>, tail: Vec<String> },
-    /// Asked to stop.
-    Stopped,
+    /// Asked to stop; there may be saved state to carry on from.
+    Stopped { resumable: bool },
     /// The artifact of this stage, an input, is gone or damaged.
     InputLost(usize),
     /// The process waited for has not delivered: look the key up again.
@@ -111,7 +112,7 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
     let key = task.resolved.key;
     let (claim, waited) = match claim(shared, task.index, &key, tx)? {
         Some(claimed) => claimed,
-        None => return Ok(Verdict::Stopped),
+        None => return Ok(Verdict::Stopped { resumable: false }),
     };
     if stage.cache
         && !task.forced
@@ -139,7 +140,7 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         match run_worker(shared, task, &claim, &folders, log, attempts, &mut noted, tx) {
             Ok(()) => break,
             Err(error) if error.tier == Tier::Stopped && shared.stop.requested() => {
-                return Ok(Verdict::Stopped);
+                return Ok(Verdict::Stopped { resumable: is_resumable(&claim.state_dir()) });
             }
             Err(error) if error.tier == Tier::Transient && attempts <= stage.retries => {
                 let pause = backoff(shared.options.retry_delay, attempts);
@@ -150,7 +151,7 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
                     error,
                 }));
                 if !sleep_unless_stopped(shared, pause) {
-                    return Ok(Verdict::Stopped);
+                    return Ok(Verdict::Stopped { resumable: is_resumable(&claim.state_dir()) });
                 }
             }
             Err(error) => return Err(error),
@@ -211,9 +212,7 @@ fn claim<'a>(
             Ok(claim) => return Ok(Some((claim, waited))),
             Err(holder) if !waited => {
                 waited = true;
-                let holder = holder.map_or("another process".to_owned(), |holder| {
-                    format!("run {} (process {} on {})", holder.run, holder.pid, holder.host)
-                });
+                let holder = holder.map_or("another process".to_owned(), |holder| holder.to_string());
                 let stage = shared.stage(index).name.clone();
                 let _ = tx.send(Msg::Event(Event::Waiting { stage, holder }));
                 let _ = tx.send(Msg::Waiting(index));
@@ -309,7 +308,9 @@ fn run_worker(
         device: task.device.clone(),
         log: log.to_owned(),
     }));
-    let limits = Limits { timeout: stage.timeout, grace: shared.options.grace, stop: shared.stop };
+    let state = claim.state_dir();
+    let limits =
+        Limits { timeout: stage.timeout, grace: shared.options.grace, stop: shared.stop, state: &state };
     let mut shown: Option<Instant> = None;
     worker.wait(&limits, |event| {
         let stage = stage.name.clone();
@@ -372,12 +373,15 @@ fn empty(folder: &Path) -> Result<(), StageError> {
 
 /// What a failure of the store means for a stage.
 pub(super) fn store_error(error: StoreError) -> StageError {
+    let wrong_output = matches!(error, StoreError::Digest(DigestError::Special(_) | DigestError::Name(_)));
     let full = error.is_full();
-    let error = StageError::environment(error);
-    if full {
-        error.with_help("free some space (`pipeline cache gc` removes old results) and run again")
-    } else {
-        error
+    match (wrong_output, full) {
+        (true, _) => {
+            StageError::input(error).with_help("an output holds plain files in folders, with UTF-8 names")
+        }
+        (_, true) => StageError::environment(error)
+            .with_help("free some space (`pipeline cache gc` removes old results) and run again"),
+        _ => StageError::environment(error),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The worker: `pipeline exec-stage JOB.json` runs one stage and ends.
 //!
 //! Started by the engine, its standard input is a socket: events go out on it, and its end means
-//! that the engine is gone. The worker then kills its whole process group, so that no program a
-//! stage has started outlives the engine. Started by hand, events go to standard output.
+//! that the engine is gone. The worker then kills its children and its whole process group, so that
+//! no program a stage has started outlives the engine; [`super::orphans`] has the details. Started
+//! by hand, events go to standard output.
 
 use std::any::Any;
 use std::fs::File;
@@ -15,9 +16,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::job::Job;
+use super::orphans;
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::kind::{Registry, StageCtx, StageError, Tier};
 
@@ -41,7 +43,10 @@ pub fn main(job: &Path, attached: bool, registry: &Registry) -> ExitCode {
             heart.send(WorkerEvent::Heartbeat);
         }
     });
-    match run(job, registry, &events, &stop) {
+    let result = run(job, registry, &events, &stop);
+    // Before the result is told: nothing may touch the output any more.
+    orphans::end_children();
+    match result {
         Ok(()) => {
             events.send(WorkerEvent::Used { peak_memory: super::machine::peak_memory() });
             events.send(WorkerEvent::Finished);
@@ -109,6 +114,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Sets up signals and, when started by the engine, the event socket and the watch on it.
 fn connect(attached: bool, stop: &Arc<AtomicBool>) -> io::Result<WorkerEvents> {
+    orphans::become_subreaper();
     signal_hook::flag::register(SIGTERM, Arc::clone(stop))?;
     if !attached {
         signal_hook::flag::register(SIGINT, Arc::clone(stop))?;
@@ -119,13 +125,6 @@ fn connect(attached: bool, stop: &Arc<AtomicBool>) -> io::Result<WorkerEvents> {
     // killed as a whole.
     // SAFETY: setsid takes no arguments; failure (already a leader) leaves us leader of our group.
     unsafe { libc::setsid() };
-    // SAFETY: the handler only calls kill, which is async-signal-safe.
-    unsafe { signal_hook::low_level::register(SIGUSR2, kill_own_group)? };
-    #[cfg(target_os = "linux")]
-    // SAFETY: asks the kernel to send SIGUSR2 when the engine's thread that waits for us ends.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, SIGUSR2)
-    };
     let socket = take_stdin()?;
     let mut watch = socket.try_clone()?;
     std::thread::spawn(move || {
@@ -136,6 +135,7 @@ fn connect(attached: bool, stop: &Arc<AtomicBool>) -> io::Result<WorkerEvents> {
                 break;
             }
         }
+        orphans::end_children();
         kill_own_group();
     });
     Ok(WorkerEvents::to_pipe(socket))
@@ -159,7 +159,8 @@ fn take_stdin() -> io::Result<File> {
 }
 
 /// Keeps a program that a stage starts from outliving its worker (Linux): the kernel kills it
-/// when the thread that started it ends. Programs it starts in turn die with the process group.
+/// when the thread that started it ends. The programs that it starts in turn end as
+/// [`super::orphans`] says.
 pub fn tie_to_worker(command: &mut std::process::Command) {
     #[cfg(target_os = "linux")]
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe.

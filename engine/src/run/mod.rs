@@ -5,7 +5,8 @@
 //! - `schedule`: what runs when, within [`slots`]; `publish`: copies for people.
 //! - [`predict`]: what a run would do.
 //! - `attempt`: one stage from claim to commit; [`worker`]: its process, seen from the engine;
-//!   [`exec`]: the same process, seen from inside; [`job`]: what it is told.
+//!   [`exec`]: the same process, seen from inside; [`job`]: what it is told; [`orphans`]: what a
+//!   stage leaves running.
 //! - [`machine`]: what this machine is; [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
 
 mod attempt;
@@ -14,6 +15,7 @@ pub mod exec;
 pub mod job;
 pub mod logs;
 pub mod machine;
+pub mod orphans;
 pub mod pins;
 pub mod predict;
 mod publish;
@@ -37,7 +39,7 @@ use crate::kind::Access;
 use crate::plan::{Plan, PlannedStage};
 use crate::store::claim::Holder;
 use crate::store::session::Session;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, may_write};
 use resolve::Resolver;
 use slots::{Grant, Need};
 use stop::Stop;
@@ -96,18 +98,20 @@ pub struct Outcome {
     pub published: Vec<PathBuf>,
     /// Wall time.
     pub seconds: f64,
+    /// A stage had to be computed, and the cache may only be read.
+    pub refused: bool,
 }
 
 /// Why a run cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A target or forced stage that the plan does not have.
-    #[error("there is no stage `{name}`{}", did_you_mean(near))]
+    #[error("there is no stage `{name}`; {help}")]
     UnknownStage {
         /// What was asked for.
         name: String,
-        /// The nearest name.
-        near: Option<String>,
+        /// The nearest name, or what there is.
+        help: String,
     },
     /// Stages run programs, and nobody has allowed that.
     #[error(
@@ -127,6 +131,14 @@ pub enum RunError {
         /// GPUs of the run.
         have: usize,
     },
+    /// Outputs could not be published.
+    #[error("{}: {what}; name another folder with --results", path.display())]
+    Results {
+        /// Where the trouble is.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
     /// The lock file cannot be used.
     #[error(transparent)]
     Pins(#[from] pins::PinsError),
@@ -141,10 +153,6 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
-}
-
-fn did_you_mean(near: &Option<String>) -> String {
-    near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
 /// What all threads of a run share.
@@ -207,6 +215,7 @@ pub fn run(
     let forced = select::forced(plan, &options.force, &selected)?;
     check_consent(plan, &selected, options.allow_commands)?;
     check_gpus(plan, &selected, options.devices.len())?;
+    check_results(plan, &selected, &options.results)?;
     let lock_path = pins::lock_path(&plan.experiment.manifest);
     let pins = pins::read(&lock_path)?;
     let (id, folder) = new_run(store)?;
@@ -258,7 +267,8 @@ pub fn run(
     }
     let seconds = clock.elapsed().as_secs_f64();
     recorder.emit(Event::RunFinished { status, counts, seconds });
-    Ok(Outcome { run: id, status, counts, published: totals.published, seconds })
+    let (published, refused) = (totals.published, totals.refused);
+    Ok(Outcome { run: id, status, counts, published, seconds, refused })
 }
 
 fn message(text: &str) -> Event {
@@ -335,6 +345,27 @@ fn check_gpus(plan: &Plan, selected: &[bool], have: usize) -> Result<(), RunErro
         let need = Need::of(stage, have > 0).gpus;
         if need > have {
             return Err(RunError::TooFewGpus { stage: stage.name.clone(), need, have });
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is published can be written, asked before anything runs and without a trace.
+fn check_results(plan: &Plan, selected: &[bool], results: &Path) -> Result<(), RunError> {
+    let root = results.join(&plan.experiment.name);
+    let selected = plan.stages.iter().zip(selected).filter(|(_, selected)| **selected);
+    for publish in selected.filter_map(|(stage, _)| stage.publish.as_ref()) {
+        let folder = root.join(publish);
+        // The nearest thing that is there decides.
+        for path in folder.ancestors().map(|path| if path == Path::new("") { Path::new(".") } else { path }) {
+            let wrong = |what: &str| RunError::Results { path: path.to_owned(), what: what.to_owned() };
+            match fs::metadata(path) {
+                Ok(meta) if !meta.is_dir() => return Err(wrong("is not a folder")),
+                Ok(_) if !may_write(path) => return Err(wrong("you may not write there")),
+                Ok(_) => break,
+                Err(_) if fs::symlink_metadata(path).is_ok() => return Err(wrong("is a link to nothing")),
+                Err(_) => {}
+            }
         }
     }
     Ok(())

@@ -68,10 +68,9 @@ pub fn add(path: &Path, new: &BTreeMap<String, Pin>) -> Result<(), PinsError> {
     let mut source = read(path)?;
     source.extend(new.iter().map(|(name, pin)| (name.clone(), pin.clone())));
     let text = toml::to_string(&LockFile { source }).expect("pins are plain data");
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    let mut file = crate::store::temporary().tempfile_in(folder).map_err(io)?;
     file.write_all(HEADER.as_bytes()).and_then(|()| file.write_all(text.as_bytes())).map_err(io)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(mode).and_then(|()| file.as_file().sync_all()).map_err(io)?;
+    file.as_file().sync_all().map_err(io)?;
     file.persist(path).map_err(|error| io(error.error))?;
     Ok(())
 }

@@ -91,7 +91,10 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
                     records.insert(index, record);
                 }
                 Looked::Miss(resolved) => {
-                    let reason = reasons.why(&plan.stages[index], &resolved.parts, forced[index]);
+                    let reason = match store.holder(&resolved.key) {
+                        Some(holder) => Reason::Running(holder),
+                        None => reasons.why(&plan.stages[index], &resolved.parts, forced[index]),
+                    };
                     found.insert(index, (Forecast::Run(reason), Some(resolved.key)));
                     board.set_failed(index);
                 }

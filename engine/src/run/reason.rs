@@ -4,10 +4,12 @@
 use std::fmt;
 
 use crate::explain::{Change, changes};
-use crate::history::{self, LastKeys};
+use crate::history::{self, Attempt, AttemptEnd, LastKeys};
 use crate::key::KeyParts;
 use crate::plan::{Plan, PlannedStage};
 use crate::store::Store;
+use crate::store::claim::Holder;
+use crate::ui::text;
 
 /// How many earlier runs are read to find a stage's last key.
 const RUNS_READ: usize = 20;
@@ -25,8 +27,10 @@ pub enum Reason {
     Uncached,
     /// Same key as before, but its result is not in the cache any more, or left no files.
     Gone,
-    /// The last attempt at this very key was stopped, killed or failed.
-    Unfinished,
+    /// The last attempt at this very key failed, was stopped or killed.
+    Unfinished(Attempt),
+    /// Somebody computes this very key now.
+    Running(Holder),
     /// The key differs from the last one.
     Changed(Vec<Change>),
 }
@@ -38,7 +42,13 @@ impl fmt::Display for Reason {
             Self::Forced => f.write_str("forced"),
             Self::Uncached => f.write_str("cache = false"),
             Self::Gone => f.write_str("its result is not in the cache any more"),
-            Self::Unfinished => f.write_str("an earlier run did not finish it"),
+            Self::Unfinished(attempt) => match &attempt.end {
+                AttemptEnd::Failed(why) => write!(f, "its last attempt failed: {why}"),
+                AttemptEnd::Stopped => f.write_str("its last attempt was stopped"),
+                AttemptEnd::Killed => f.write_str("its last attempt was killed"),
+                AttemptEnd::Running => write!(f, "run {} is at it", attempt.run),
+            },
+            Self::Running(holder) => write!(f, "{holder} is at it"),
             Self::Changed(changes) => {
                 for (at, change) in changes.iter().take(SHOWN).enumerate() {
                     if at > 0 {
@@ -52,6 +62,22 @@ impl fmt::Display for Reason {
                 }
             }
         }
+    }
+}
+
+impl Reason {
+    /// When and in which run the last attempt came to its end, and where its log is.
+    pub fn details(&self) -> Vec<String> {
+        let Self::Unfinished(attempt) = self else { return Vec::new() };
+        let word = match attempt.end {
+            AttemptEnd::Failed(_) => "failed at",
+            AttemptEnd::Stopped => "stopped at",
+            AttemptEnd::Killed => "was under way at",
+            AttemptEnd::Running => "began at",
+        };
+        let mut lines = vec![format!("{word} {} in run {}", text::local_time(attempt.at), attempt.run)];
+        lines.extend(attempt.log.as_ref().map(|log| format!("log: {}", text::short_path(log))));
+        lines
     }
 }
 
@@ -80,8 +106,8 @@ impl<'a> Reasons<'a> {
         let store = self.store;
         let last = self.last();
         let key = now.key();
-        if last.unfinished.get(&stage.name) == Some(&key) {
-            return Reason::Unfinished;
+        if let Some(attempt) = last.unfinished.get(&stage.name).filter(|attempt| attempt.key == key) {
+            return Reason::Unfinished(attempt.clone());
         }
         match last.finished.get(&stage.name) {
             None => Reason::New,

@@ -39,6 +39,8 @@ pub(super) struct Totals {
     pub(super) counts: Counts,
     pub(super) published: Vec<PathBuf>,
     pub(super) unpublished: usize,
+    /// A stage had to be computed, and the cache may only be read.
+    pub(super) refused: bool,
 }
 
 struct Running {
@@ -175,6 +177,11 @@ impl<'r, 'a> Scheduler<'r, 'a> {
                         cached.push(self.cached(index, &record));
                         self.done(index, record, false);
                     }
+                    Looked::Miss(resolved) if !self.shared.store.writable() => {
+                        let error = StoreError::ReadOnly(self.shared.store.root().to_owned());
+                        self.totals.refused = true;
+                        self.failed(index, Some(resolved.key), store_error(error), None, Vec::new(), 0.0);
+                    }
                     Looked::Miss(resolved) => {
                         self.misses.insert(index, *resolved);
                         self.board.set_ready(index);
@@ -275,8 +282,8 @@ impl<'r, 'a> Scheduler<'r, 'a> {
             Verdict::Failed { error, log, tail } => {
                 self.failed(index, Some(key), error, log, tail, seconds);
             }
-            Verdict::Stopped => {
-                (self.emit)(Event::Stopped { stage, key: key.to_string(), seconds });
+            Verdict::Stopped { resumable } => {
+                (self.emit)(Event::Stopped { stage, key: key.to_string(), seconds, resumable });
                 self.board.set_failed(index);
             }
             Verdict::InputLost(dep) => self.input_lost(index, dep),

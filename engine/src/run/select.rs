@@ -40,18 +40,26 @@ fn named(plan: &Plan, names: &[String]) -> Result<Vec<bool>, RunError> {
             }
         }
         if !any {
-            return Err(RunError::UnknownStage { name: name.clone(), near: nearest(&plan.stages, name) });
+            return Err(RunError::UnknownStage { name: name.clone(), help: remedy(&plan.stages, name) });
         }
     }
     Ok(found)
 }
 
-fn nearest(stages: &[PlannedStage], name: &str) -> Option<String> {
-    stages
-        .iter()
-        .flat_map(|stage| [&stage.name, &stage.base])
-        .map(|known| (strsim::jaro_winkler(known, name), known))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, known)| known.clone())
+/// The stage that may have been meant: for an instance, among those of the same stage.
+fn remedy(stages: &[PlannedStage], name: &str) -> String {
+    let base = name.split_once('[').map_or(name, |(base, _)| base);
+    let siblings: Vec<&str> =
+        stages.iter().filter(|stage| stage.base == base).map(|stage| stage.name.as_str()).collect();
+    if !siblings.is_empty() {
+        return crate::manifest::remedy(name, "its instances", siblings);
+    }
+    let mut known: Vec<&str> = Vec::new();
+    for stage in stages {
+        if known.last() != Some(&stage.base.as_str()) {
+            known.push(&stage.base);
+        }
+    }
+    known.dedup();
+    crate::manifest::remedy(base, "stages", known)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::orphans;
 use super::stop::{Level, Stop};
 use crate::event::WorkerEvent;
 use crate::kind::{StageError, Tier};
@@ -43,6 +44,8 @@ pub struct Limits<'a> {
     pub grace: Duration,
     /// The run's switch.
     pub stop: &'a Stop,
+    /// Where the stage keeps its resumable state, for telling whether there is any.
+    pub state: &'a Path,
 }
 
 /// A running worker. Dropping it kills it.
@@ -74,7 +77,7 @@ impl Worker {
         if let Some(gpus) = start.visible_gpus {
             command.env("CUDA_VISIBLE_DEVICES", gpus);
         }
-        let child = command.spawn()?;
+        let child = orphans::spawn(&mut command)?;
         Ok(Self { child, socket: ours, reaped: false })
     }
 
@@ -134,14 +137,14 @@ impl Worker {
         match (outcome, ending.map(|(why, _)| why)) {
             (Some(Ok(())), _) => Ok(()),
             (_, Some(Why::Stopped)) => Err(StageError::stopped()),
-            (_, Some(Why::TimedOut)) => Err(timed_out(limits.timeout.unwrap_or_default())),
-            (_, Some(Why::Silent)) => Err(StageError::environment(format!(
+            (_, Some(Why::TimedOut)) => Err(timed_out(limits)),
+            (_, Some(Why::Silent)) => Err(StageError::transient(format!(
                 "the worker gave no sign of life for {} s and was killed",
                 SILENCE.as_secs()
             ))
-            .with_help("run again: it carries on from its saved state")),
+            .with_help(next_time(limits.state))),
             (Some(Err(error)), None) => Err(error),
-            (None, None) => Err(died(status)),
+            (None, None) => Err(died(status, limits.state)),
         }
     }
 
@@ -173,7 +176,12 @@ impl Worker {
         }
         self.kill_group();
         self.reaped = true;
-        self.child.wait()
+        let status = self.child.wait();
+        orphans::forget(self.child.id());
+        if !status.as_ref().is_ok_and(ExitStatus::success) {
+            orphans::end_orphans();
+        }
+        status
     }
 
     /// True once the worker is a zombie; does not reap it.
@@ -197,6 +205,8 @@ impl Drop for Worker {
         if !self.reaped {
             self.kill_group();
             let _ = self.child.wait();
+            orphans::forget(self.child.id());
+            orphans::end_orphans();
         }
     }
 }
@@ -213,18 +223,39 @@ fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
-fn timed_out(limit: Duration) -> StageError {
-    StageError::environment(format!("ran longer than its timeout of {} s", limit.as_secs_f64()))
-        .with_help("raise `timeout` in the manifest; a stage with saved state carries on from it")
+fn timed_out(limits: &Limits) -> StageError {
+    let limit = limits.timeout.unwrap_or_default().as_secs_f64();
+    StageError::new(Tier::Limit, format!("ran longer than its timeout of {limit} s"))
+        .with_help(format!("raise `timeout` in the manifest; {}", next_time(limits.state)))
 }
 
-fn died(status: ExitStatus) -> StageError {
+/// What the next run does with a stage that did not end well.
+fn next_time(state: &Path) -> &'static str {
+    if is_resumable(state) {
+        "the next run carries on from the stage's saved state"
+    } else {
+        "the stage has saved no state, so the next run starts it anew"
+    }
+}
+
+/// True if a stage has left something to carry on from.
+pub fn is_resumable(state: &Path) -> bool {
+    std::fs::read_dir(state).is_ok_and(|mut items| items.next().is_some())
+}
+
+/// A worker that a signal from outside has ended may get through the next time.
+fn died(status: ExitStatus, state: &Path) -> StageError {
+    let lost = |how: &str, cause: &str| {
+        StageError::transient(format!("the worker was {how}")).with_help(format!(
+            "{cause}{}; with `retries` in the manifest it is tried again at once",
+            next_time(state)
+        ))
+    };
     match status.signal() {
-        Some(libc::SIGKILL) => StageError::environment("the worker was killed (SIGKILL)")
-            .with_help("often the system's answer to too little memory (see `dmesg`); run again to carry on"),
-        Some(libc::SIGTERM) => {
-            StageError::environment("the worker was terminated (SIGTERM)").with_help("run again to carry on")
+        Some(libc::SIGKILL) => {
+            lost("killed (SIGKILL)", "often the system's answer to too little memory (see `dmesg`); ")
         }
+        Some(libc::SIGTERM) => lost("terminated (SIGTERM)", ""),
         Some(signal) => StageError::new(Tier::Bug, format!("the worker crashed with signal {signal}")),
         None => StageError::new(Tier::Bug, format!("the worker ended without a result ({status})")),
     }

@@ -4,6 +4,7 @@
 //! (resumable state, kept until success) and `out/` (the staging folder, emptied at the start).
 //! The lock is the system's: it goes with its holder, however that ends.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +26,12 @@ pub struct Holder {
     pub host: String,
     /// Run id.
     pub run: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run {} (process {} on {})", self.run, self.pid, self.host)
+    }
 }
 
 /// A claimed key. Dropping it releases the key and keeps the resumable state.
@@ -188,7 +195,7 @@ pub(super) const ASIDE: &str = ".done-";
 /// for the key would otherwise put a new lock into a folder that is being removed.
 pub(super) fn remove_claimed(folder: &Path) -> Result<(), StoreError> {
     let parent = folder.parent().expect("below inflight");
-    let aside = tempfile::Builder::new().prefix(ASIDE).tempdir_in(parent).at(parent)?;
+    let aside = super::temporary_folder().prefix(ASIDE).tempdir_in(parent).at(parent)?;
     fs::rename(folder, aside.path().join("key")).at(folder)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rayon::prelude::*;
@@ -9,8 +10,11 @@ use rayon::prelude::*;
 use super::blobs::Health;
 use super::claim::{ASIDE, remove_claimed};
 use super::record::Record;
-use super::{At, Store, StoreError, files_below};
+use super::view::TEMPORARY;
+use super::{At, BadRecord, Store, StoreError, files_below};
 use crate::digest::{Digest, Entry};
+use crate::event::LOG_NAME;
+use crate::history::{self, Standing};
 use crate::key::Key;
 
 /// What may be collected.
@@ -46,6 +50,8 @@ pub struct GcReport {
     pub records: usize,
     /// Remains of unfinished attempts removed.
     pub unfinished: usize,
+    /// Logs of runs removed.
+    pub runs: usize,
     /// Blobs removed.
     pub blobs: usize,
     /// Bytes of the removed blobs.
@@ -64,15 +70,17 @@ pub struct VerifyReport {
     /// Stage names of records whose content was missing or damaged, with what was wrong. They are
     /// evicted and will be computed again.
     pub evicted: Vec<(String, &'static str)>,
+    /// What is said of each record that cannot be used. Damaged ones are removed.
+    pub records: Vec<String>,
 }
 
 impl Store {
-    /// All records, least recently used first.
-    pub fn list(&self) -> Vec<Listed> {
+    /// All records, least recently used first, and those that cannot be read.
+    pub fn list(&self) -> (Vec<Listed>, Vec<BadRecord>) {
         let used = self.last_used();
         let pins = self.pins();
-        let mut listed: Vec<Listed> = self
-            .records()
+        let (records, bad) = self.scan();
+        let mut listed: Vec<Listed> = records
             .into_iter()
             .map(|record| {
                 let written = fs::metadata(self.record_path(&record.key)).and_then(|meta| meta.modified());
@@ -87,7 +95,7 @@ impl Store {
             })
             .collect();
         listed.sort_by(|a, b| a.used.cmp(&b.used).then_with(|| a.record.key.cmp(&b.record.key)));
-        listed
+        (listed, bad)
     }
 
     /// Keeps a record whatever the collector's limits; `keep = false` takes that back.
@@ -115,7 +123,7 @@ impl Store {
         }
         let now = SystemTime::now();
         let age = |time: SystemTime| now.duration_since(time).unwrap_or_default();
-        let listed = self.list();
+        let (listed, _) = self.list();
         let mut uses: HashMap<Digest, u32> = HashMap::new();
         for entry in listed.iter().flat_map(|one| &one.record.entries) {
             *uses.entry(entry.digest).or_default() += 1;
@@ -143,6 +151,7 @@ impl Store {
         }
         self.sweep(&uses, policy, &mut report)?;
         self.sweep_unfinished(policy, &mut report)?;
+        self.sweep_runs(policy, &mut report);
         report.kept_bytes = size;
         Ok(report)
     }
@@ -171,6 +180,7 @@ impl Store {
         if policy.dry_run {
             return Ok(());
         }
+        self.sweep_temporary(policy);
         let kept: HashSet<Digest> = self.records().iter().map(|record| record.output).collect();
         let gone = |digest: Option<Digest>| digest.is_some_and(|digest| !kept.contains(&digest));
         for path in files_below(&self.root.join("trees")) {
@@ -185,6 +195,58 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Removes what killed processes left half-made beside records, trees and views.
+    fn sweep_temporary(&self, policy: &GcPolicy) {
+        let now = SystemTime::now();
+        for folder in ["records", "trees", "views"] {
+            let items = walkdir::WalkDir::new(self.root.join(folder)).min_depth(2).max_depth(2);
+            for item in items.into_iter().filter_map(Result::ok) {
+                let young = item
+                    .metadata()
+                    .ok()
+                    .is_none_or(|meta| now.duration_since(changed(&meta)).unwrap_or_default() < policy.grace);
+                if young || !item.file_name().to_string_lossy().starts_with(TEMPORARY) {
+                    continue;
+                }
+                let _ = match item.file_type().is_dir() {
+                    true => fs::remove_dir_all(item.path()),
+                    false => fs::remove_file(item.path()),
+                };
+            }
+        }
+    }
+
+    /// Removes logs of runs that are older than the policy's maximal age, but the latest of each
+    /// experiment, and the notes of such runs that were killed.
+    fn sweep_runs(&self, policy: &GcPolicy, report: &mut GcReport) {
+        let Some(limit) = policy.max_age.map(|age| age.max(policy.grace)) else { return };
+        let now = SystemTime::now();
+        let is_old = |path: &Path| {
+            let time = fs::metadata(path).and_then(|meta| meta.modified());
+            time.is_ok_and(|time| now.duration_since(time).unwrap_or_default() > limit)
+        };
+        let runs = self.runs_dir();
+        let mut kept: HashSet<String> = HashSet::new();
+        for id in history::ids(&runs) {
+            let Ok(run) = history::summary(&runs, &id) else { continue };
+            let is_latest = kept.insert(run.experiment);
+            if is_latest || run.standing == Standing::Running || !is_old(&runs.join(&id).join(LOG_NAME)) {
+                continue;
+            }
+            report.runs += 1;
+            report.bytes += files_below(&runs.join(&id))
+                .iter()
+                .filter_map(|path| Some(fs::metadata(path).ok()?.len()))
+                .sum::<u64>();
+            if !policy.dry_run {
+                let _ = fs::remove_dir_all(runs.join(&id));
+            }
+        }
+        if !policy.dry_run {
+            self.drop_dead_sessions(is_old);
+        }
     }
 
     /// Removes the resumable state of attempts that nobody has carried on with for the policy's
@@ -218,9 +280,9 @@ impl Store {
         Ok(())
     }
 
-    /// Hashes every blob of every record; evicts what is missing or damaged.
+    /// Reads every record and hashes every blob of it; evicts what is missing or damaged.
     pub fn verify(&self, progress: impl Fn(u64) + Sync) -> Result<VerifyReport, StoreError> {
-        let records = self.records();
+        let (records, bad_records) = self.scan();
         let mut entries: HashMap<Digest, &Entry> = HashMap::new();
         for entry in records.iter().flat_map(|record| &record.entries) {
             entries.insert(entry.digest, entry);
@@ -237,7 +299,18 @@ impl Store {
             blobs: entries.len(),
             bytes: entries.values().map(|entry| entry.size).sum(),
             evicted: Vec::new(),
+            records: Vec::new(),
         };
+        for record in bad_records {
+            let next = match record.damaged {
+                true => "removed; the next run that needs it computes its key again",
+                false => "left alone",
+            };
+            report.records.push(format!("record {}: {}; {next}", record.path.display(), record.what));
+            if record.damaged {
+                self.remove_record(&record.path)?;
+            }
+        }
         for record in &records {
             let Some(health) = record.entries.iter().find_map(|entry| bad.get(&entry.digest)) else {
                 continue;
@@ -248,6 +321,7 @@ impl Store {
         }
         bad.keys().for_each(|digest| self.evict_blob(digest));
         report.evicted.sort();
+        report.records.sort();
         Ok(report)
     }
 }
@@ -257,7 +331,7 @@ fn unique_entries(listed: &[Listed]) -> HashMap<Digest, u64> {
 }
 
 /// The digest that a store path stands for: its folder's two digits and its own name.
-fn digest_at(path: &std::path::Path) -> Option<Digest> {
+fn digest_at(path: &Path) -> Option<Digest> {
     let head = path.parent()?.file_name()?.to_str()?;
     format!("{head}{}", path.file_name()?.to_str()?).parse().ok()
 }

@@ -35,7 +35,7 @@ use record::Record;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), remedy(source))]
     Io {
         /// File or folder.
         path: PathBuf,
@@ -56,6 +56,14 @@ pub enum StoreError {
         /// `missing` or `damaged`.
         what: &'static str,
     },
+    /// Not a folder, or none that can be made.
+    #[error("no cache can be at {}: {what}; name another folder with --cache", path.display())]
+    NoFolder {
+        /// What was named.
+        path: PathBuf,
+        /// Why it cannot be a cache.
+        what: String,
+    },
     /// The store cannot be written.
     #[error("the cache at {} is read-only; use --cache with a folder you may write", .0.display())]
     ReadOnly(PathBuf),
@@ -73,6 +81,17 @@ impl StoreError {
     }
 }
 
+/// What to do about an I/O error.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; ask its owner to let you in, or use a folder of your own with --cache"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "; use a folder that you may write with --cache",
+        _ => "",
+    }
+}
+
 /// Adds the path to an I/O result.
 trait At<T> {
     fn at(self, path: &Path) -> Result<T, StoreError>;
@@ -82,6 +101,17 @@ impl<T> At<T> for io::Result<T> {
     fn at(self, path: &Path) -> Result<T, StoreError> {
         self.map_err(|error| StoreError::io(path, error))
     }
+}
+
+/// A record that cannot be used: its key counts as not computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRecord {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub what: String,
+    /// Its content is wrong; otherwise it could not be read.
+    pub damaged: bool,
 }
 
 /// The store at one root. Safe to share between threads and processes.
@@ -98,7 +128,14 @@ impl Store {
         let writable = match fs::create_dir_all(root) {
             Ok(()) => may_write(root),
             Err(_) if root.is_dir() => false,
-            Err(error) => return Err(StoreError::io(root, error)),
+            Err(error) => {
+                let what = match fs::symlink_metadata(root) {
+                    Ok(meta) if meta.is_symlink() => "that is a link to nothing".to_owned(),
+                    Ok(_) => "that is a file".to_owned(),
+                    Err(_) => error.to_string(),
+                };
+                return Err(StoreError::NoFolder { path: root.to_owned(), what });
+            }
         };
         let root = fs::canonicalize(root).at(root)?;
         let memo =
@@ -146,22 +183,43 @@ impl Store {
 
     /// Removes a record, so that its key is computed again.
     pub fn evict(&self, key: &Key) -> Result<(), StoreError> {
+        self.remove_record(&self.record_path(key))
+    }
+
+    fn remove_record(&self, path: &Path) -> Result<(), StoreError> {
         if !self.writable {
             return Ok(());
         }
-        let path = self.record_path(key);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&path, error)),
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io(path, error)),
             _ => Ok(()),
         }
     }
 
     /// Every readable record. Reads the whole store: for listing and explaining.
     pub fn records(&self) -> Vec<Record> {
+        self.scan().0
+    }
+
+    /// Every record, and which of them cannot be read.
+    pub fn scan(&self) -> (Vec<Record>, Vec<BadRecord>) {
         use rayon::prelude::*;
-        let paths = files_below(&self.root.join("records"));
-        let read = |path: &PathBuf| serde_json::from_slice::<Record>(&fs::read(path).ok()?).ok();
-        paths.par_iter().filter_map(read).collect()
+        let mut paths = files_below(&self.root.join("records"));
+        paths.retain(|path| path.extension().is_some_and(|ext| ext == "json"));
+        paths.par_iter().map(|path| self.read_record(path)).partition_map(|read| match read {
+            Ok(record) => rayon::iter::Either::Left(record),
+            Err(bad) => rayon::iter::Either::Right(bad),
+        })
+    }
+
+    fn read_record(&self, path: &Path) -> Result<Record, BadRecord> {
+        let bad = |what: String, damaged: bool| BadRecord { path: path.to_owned(), what, damaged };
+        let bytes = fs::read(path).map_err(|error| bad(error.to_string(), false))?;
+        let record: Record = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string(), true))?;
+        if self.record_path(&record.key) != path {
+            return Err(bad(format!("it is that of key {}", record.key.short()), true));
+        }
+        Ok(record)
     }
 
     /// The latest record of each (experiment, stage): what a stage's new key is compared with.
@@ -198,11 +256,11 @@ impl Store {
 }
 
 /// Whether files may be created in a folder, asked without leaving a probe file.
-fn may_write(folder: &Path) -> bool {
+pub(crate) fn may_write(folder: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
     // SAFETY: `path` is a valid C string that outlives the call.
-    unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
 }
 
 /// All files below a folder of two-digit folders; nothing if it does not exist.
@@ -215,14 +273,29 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Makes temporary files that others may read once they are in place, as far as the user's umask
+/// says.
+pub(crate) fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
+}
+
+/// As [`temporary`], for folders.
+pub(crate) fn temporary_folder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    builder
+}
+
 /// Writes a file beside its place and renames it there; `durable` also syncs it and its folder.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
     let folder = path.parent().expect("store paths have a parent");
-    let mut file = match tempfile::NamedTempFile::new_in(folder) {
+    let mut file = match temporary().tempfile_in(folder) {
         Ok(file) => file,
         Err(_) => {
             fs::create_dir_all(folder).at(folder)?;
-            tempfile::NamedTempFile::new_in(folder).at(folder)?
+            temporary().tempfile_in(folder).at(folder)?
         }
     };
     file.write_all(bytes).at(path)?;

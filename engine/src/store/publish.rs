@@ -47,7 +47,7 @@ impl Store {
         self.check_content(record)?;
         let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).at(parent)?;
-        let temporary = tempfile::Builder::new().prefix(".publish-").tempdir_in(parent).at(parent)?;
+        let temporary = super::temporary_folder().prefix(".publish-").tempdir_in(parent).at(parent)?;
         for entry in &record.entries {
             let copy = temporary.path().join(&entry.path);
             let folder = copy.parent().expect("below the copy");

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
 
@@ -25,7 +25,7 @@ impl Store {
     /// Starts noting what a run of an experiment uses. In a read-only store nothing is noted.
     pub fn session(&self, experiment: &str, run: &str) -> Result<Session, StoreError> {
         let folder = self.root.join("sessions");
-        let live = folder.join(format!("{run}.live"));
+        let live = folder.join(format!("{run}.{LIVE}"));
         let kept = folder.join(format!("{experiment}.keys"));
         if !self.writable {
             return Ok(Session { notes: None, live, kept });
@@ -43,8 +43,7 @@ impl Store {
         for item in fs::read_dir(self.root.join("sessions")).into_iter().flatten().flatten() {
             let path = item.path();
             let Ok(time) = item.metadata().and_then(|meta| meta.modified()) else { continue };
-            let is_live = path.extension().is_some_and(|ext| ext == "live")
-                && File::open(&path).is_ok_and(|file| file.try_lock_shared().is_err());
+            let is_live = is_live(&path);
             let Ok(text) = fs::read(&path) else { continue };
             for note in text.chunks_exact(NOTE) {
                 let key = std::str::from_utf8(&note[..NOTE - 1]).ok().and_then(|hex| hex.parse().ok());
@@ -56,6 +55,25 @@ impl Store {
         }
         used
     }
+
+    /// Removes the notes of killed runs that are old.
+    pub(super) fn drop_dead_sessions(&self, is_old: impl Fn(&Path) -> bool) {
+        for item in fs::read_dir(self.root.join("sessions")).into_iter().flatten().flatten() {
+            let path = item.path();
+            if path.extension().is_some_and(|ext| ext == LIVE) && is_old(&path) && !is_live(&path) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+/// Ends the names of notes of runs that have not finished.
+const LIVE: &str = "live";
+
+/// Whether a run that lives holds the notes.
+fn is_live(path: &Path) -> bool {
+    path.extension().is_some_and(|ext| ext == LIVE)
+        && File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
 }
 
 /// When a key was last used, and whether a run that lives uses it.

@@ -315,3 +315,145 @@ fn verification_finds_what_a_look_at_the_time_cannot() {
     assert_eq!(report.blobs, 2);
     assert!(store.lookup(&record.key).unwrap().is_none() && !blob.exists());
 }
+
+/// A record that cannot be used is a miss; looking after the store says which and why.
+#[test]
+fn damaged_records_are_listed_reported_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let records: Vec<Record> = (1..=5).map(|n| compute(&store, n, &[("x", "A")])).collect();
+    let path = |n: usize| store.record_path(&records[n].key);
+    let text = fs::read(path(0)).unwrap();
+    fs::write(path(0), &text[..text.len() / 2]).unwrap();
+    fs::write(path(1), "").unwrap();
+    fs::write(path(2), fs::read(path(3)).unwrap()).unwrap();
+    // What a killed writer leaves is no record.
+    fs::write(path(3).with_file_name(".tmpAbC"), "{").unwrap();
+    let (listed, bad) = store.list();
+    assert_eq!((listed.len(), bad.len()), (2, 3));
+    let report = store.verify(|_| ()).unwrap();
+    assert_eq!((report.records.len(), report.evicted.len()), (3, 0), "{report:?}");
+    for n in 0..3 {
+        let line = report.records.iter().find(|line| line.contains(path(n).to_str().unwrap()));
+        assert!(line.is_some_and(|line| line.contains("removed")), "{report:?}");
+        assert!(!path(n).exists());
+    }
+    assert!(path(3).exists() && path(4).exists());
+    assert_eq!(store.verify(|_| ()).unwrap().records, [""; 0], "once is enough");
+    // Looking alone removes nothing.
+    fs::write(path(4), "{").unwrap();
+    let report = Store::open_read_only(dir.path()).verify(|_| ()).unwrap();
+    assert!(report.records.len() == 1 && path(4).exists(), "{report:?}");
+}
+
+/// A cache is shared between users as far as the umask of whoever writes it says.
+#[test]
+fn everything_stored_can_be_read_by_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("cache")).unwrap();
+    let record = compute(&store, 1, &[("a", "A"), ("d/b", "B")]);
+    store.view(&record).unwrap();
+    store.session("e", "run").unwrap().uses([&record.key]);
+    store.pin(&record.key, true).unwrap();
+    // What an ordinary file and folder get here.
+    let (file, folder) = (dir.path().join("file"), dir.path().join("folder"));
+    fs::write(&file, "").unwrap();
+    fs::create_dir(&folder).unwrap();
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o444;
+    let mut seen = 0;
+    for item in walkdir::WalkDir::new(dir.path().join("cache")) {
+        let item = item.unwrap();
+        // A blob is read-only for everyone.
+        let usual = if item.file_type().is_dir() { mode(&folder) } else { mode(&file) };
+        assert_eq!(mode(item.path()) & usual, usual, "{}", item.path().display());
+        seen += 1;
+    }
+    assert!(seen > 12);
+}
+
+#[test]
+fn the_collector_prunes_old_runs_but_the_last_of_each_experiment() {
+    use crate::event::{Counts, Event, Line, LogWriter, RunStatus};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let began = |experiment: &str, id: &str| {
+        let folder = store.runs_dir().join(id);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a.log"), "printed").unwrap();
+        let mut log = LogWriter::create(&folder).unwrap();
+        let started = Event::RunStarted {
+            run: id.into(),
+            experiment: experiment.into(),
+            manifest: "p.toml".into(),
+            stages: 1,
+            device: "cpu".into(),
+            jobs: 1,
+            sets: vec![],
+            host: "here".into(),
+            tool_version: "0".into(),
+        };
+        log.write(&Line::now(started)).unwrap();
+        log
+    };
+    let ended = |experiment: &str, id: &str| {
+        let (status, counts) = (RunStatus::Succeeded, Counts::default());
+        began(experiment, id).write(&Line::now(Event::RunFinished { status, counts, seconds: 1.0 })).unwrap();
+    };
+    ended("one", "20260101-000000-000abc");
+    ended("one", "20260102-000000-000abc");
+    ended("two", "20260103-000000-000abc");
+    drop(began("one", "20260104-000000-000abc"));
+    let _alive = began("two", "20260102-000000-000def");
+    drop(store.session("one", "killed").unwrap());
+    let _live = store.session("one", "alive").unwrap();
+    let names = |folder: &str| {
+        let items = fs::read_dir(dir.path().join(folder)).unwrap();
+        let mut names: Vec<String> =
+            items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    let policy = |age: Option<Duration>, dry_run| GcPolicy {
+        max_age: age,
+        max_size: None,
+        grace: Duration::ZERO,
+        dry_run,
+    };
+    assert_eq!(store.gc(&policy(None, false)).unwrap().runs, 0, "history stays unless an age is given");
+    assert_eq!(store.gc(&policy(Some(Duration::from_secs(3600)), false)).unwrap().runs, 0, "all are young");
+    let all = store.gc(&policy(Some(Duration::ZERO), true)).unwrap();
+    assert_eq!((all.runs, names("runs").len()), (2, 5), "a dry run removes nothing");
+    assert!(all.bytes > 14);
+    assert_eq!(store.gc(&policy(Some(Duration::ZERO), false)).unwrap().runs, 2);
+    assert_eq!(
+        names("runs"),
+        ["20260102-000000-000def", "20260103-000000-000abc", "20260104-000000-000abc"],
+        "the last of each experiment, and the one that is under way"
+    );
+    assert_eq!(names("sessions"), ["alive.live"]);
+}
+
+#[test]
+fn the_collector_removes_what_killed_processes_left_half_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let record = compute(&store, 1, &[("x", "A")]);
+    store.view(&record).unwrap();
+    let left: Vec<_> = ["records/ab/.tmpX", "trees/ab/.tmpY", "views/ab/.tmpZ/d/link"]
+        .iter()
+        .map(|name| dir.path().join(name))
+        .collect();
+    for path in &left {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    let young = GcPolicy { max_size: None, grace: Duration::from_secs(3600), ..everything() };
+    store.gc(&young).unwrap();
+    assert!(left.iter().all(|path| path.exists()), "somebody may be at it");
+    std::thread::sleep(Duration::from_millis(1100));
+    store.gc(&GcPolicy { max_size: None, ..everything() }).unwrap();
+    assert!(left.iter().all(|path| !path.exists()));
+    assert!(store.lookup(&record.key).unwrap().is_some());
+    assert!(store.existing_view(&record).is_some());
+}

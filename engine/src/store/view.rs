@@ -11,6 +11,9 @@ use super::blobs::Health;
 use super::record::Record;
 use super::{At, Store, StoreError};
 
+/// Begins the names of views in the making.
+pub(super) const TEMPORARY: &str = ".tmp";
+
 impl Store {
     /// A folder with the artifact's content, every blob checked. If one is missing or damaged, it
     /// and the record are evicted and [`StoreError::Damaged`] is returned: compute the key again.
@@ -25,7 +28,7 @@ impl Store {
         }
         let parent = view.parent().expect("views lie in a folder");
         fs::create_dir_all(parent).at(parent)?;
-        let temporary = tempfile::tempdir_in(parent).at(parent)?;
+        let temporary = super::temporary_folder().prefix(TEMPORARY).tempdir_in(parent).at(parent)?;
         let mut folders = BTreeSet::new();
         for entry in &record.entries {
             let link = temporary.path().join(&entry.path);

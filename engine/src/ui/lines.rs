@@ -112,8 +112,9 @@ pub fn describe(event: &Event, paint: Paint) -> Vec<String> {
             lines.extend(failure(error, log.as_deref(), tail));
             lines
         }
-        Event::Stopped { stage, seconds: ran, .. } => {
-            vec![format!("{} {stage} after {}; its state is kept", warn("Stopped"), seconds(*ran))]
+        Event::Stopped { stage, seconds: ran, resumable, .. } => {
+            let next = if *resumable { "carries on from there" } else { "starts it anew" };
+            vec![format!("{} {stage} after {}; the next run {next}", warn("Stopped"), seconds(*ran))]
         }
         Event::Skipped { stages, because } => {
             let names: Vec<&str> = stages.iter().map(String::as_str).collect();
@@ -166,6 +167,7 @@ pub fn failure(error: &StageError, log: Option<&Path>, tail: &[String]) -> Vec<S
         Tier::Input => "wrong input",
         Tier::Environment => "problem of this machine",
         Tier::Transient => "may pass if tried again",
+        Tier::Limit => "limit of the manifest",
         Tier::Stopped => "stopped",
         Tier::Bug => "bug",
     };

@@ -6,6 +6,9 @@ use crate::toys::Folder;
 
 fn pipeline(folder: &Folder, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toy-pipeline"));
+    ["PIPELINE_CACHE", "PIPELINE_RESULTS", "PIPELINE_JOBS", "PIPELINE_DEVICE"].iter().for_each(|name| {
+        command.env_remove(name);
+    });
     command.current_dir(folder.path("")).args(args).output().expect("the program runs")
 }
 
@@ -18,7 +21,7 @@ fn err(output: &Output) -> String {
 }
 
 #[test]
-fn init_writes_a_manifest_that_checks_and_never_overwrites() {
+fn init_writes_a_manifest_that_checks_and_runs_and_never_overwrites() {
     let folder = Folder::new(&[]);
     let first = pipeline(&folder, &["init", "My study.toml"]);
     assert_eq!(first.status.code(), Some(0), "{}", err(&first));
@@ -26,6 +29,9 @@ fn init_writes_a_manifest_that_checks_and_never_overwrites() {
     assert!(text.contains("name = \"my-study\""));
     let checked = pipeline(&folder, &["check", "My study.toml"]);
     assert_eq!(checked.status.code(), Some(0), "{}", err(&checked));
+    let ran = pipeline(&folder, &["run", "My study.toml"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", err(&ran));
+    assert!(folder.path("results/my-study/concat/out.txt").is_file());
     std::fs::write(folder.path("My study.toml"), "mine").unwrap();
     let again = pipeline(&folder, &["init", "My study.toml"]);
     assert_eq!(again.status.code(), Some(2));
@@ -81,4 +87,19 @@ fn a_mistake_in_an_endless_line_is_told_without_the_line() {
     assert_eq!(checked.status.code(), Some(2), "{}", err(&checked));
     assert!(err(&checked).len() < 2_000);
     assert!(err(&checked).contains("long.toml"));
+}
+
+/// Reading a device may never end; a pipe gives a manifest like a file does.
+#[test]
+fn manifests_without_end_are_refused_and_pipes_are_read() {
+    let folder = Folder::new(&[]);
+    let zero = pipeline(&folder, &["check", "/dev/zero"]);
+    assert_eq!(zero.status.code(), Some(2));
+    assert!(err(&zero).contains("too large for a manifest"), "{}", err(&zero));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toy-pipeline"));
+    command.args(["check", "/dev/stdin"]).current_dir(folder.path("")).stdin(std::process::Stdio::piped());
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let text = b"name = \"x\"\n[stage.a]\nkind = \"write\"\n";
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
 }

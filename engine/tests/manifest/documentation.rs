@@ -1,5 +1,6 @@
 //! What is documented from the structs: kinds, schema, starter, graphs.
 
+use engine::kind::{ParamProblem, Stage, StageCtx, StageError};
 use engine::{docs, graph};
 use insta::assert_snapshot;
 
@@ -24,6 +25,43 @@ fn the_starter_is_a_right_manifest() {
     assert_eq!(plan.experiment.name, "my-study");
     assert_eq!(plan.stages.len(), 1);
     assert_snapshot!(text);
+}
+
+/// Needs no params, and yet does not run without some.
+#[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+struct Blank {
+    /// Nothing without it.
+    #[serde(default)]
+    content: Option<String>,
+}
+
+impl Stage for Blank {
+    const KIND: &'static str = "blank";
+    const VERSION: u32 = 1;
+    fn outputs(&self) -> Vec<String> {
+        vec!["blank".into()]
+    }
+    fn check(&self) -> Vec<ParamProblem> {
+        let problem = |param: &str| ParamProblem {
+            param: param.into(),
+            message: "nothing to write".into(),
+            help: "give `content`".into(),
+        };
+        self.content.is_none().then(|| problem("content")).into_iter().collect()
+    }
+    fn run(&self, _: &StageCtx) -> Result<(), StageError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_starter_begins_with_a_kind_that_runs_as_it_is() {
+    let registry = registry().with::<Blank>();
+    let text = docs::starter::starter("x", &registry);
+    let folder = Folder::new(&[("m.toml", &text)]);
+    let plan = engine::manifest::load(&folder.path("m.toml"), &[], &registry).expect("a right manifest");
+    assert_eq!(plan.stages[0].kind.name, "data", "`blank` comes first and fails its own check");
+    assert!(text.contains("# [stage.blank]"), "{text}");
 }
 
 #[test]

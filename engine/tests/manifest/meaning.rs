@@ -310,10 +310,10 @@ fn a_manifest_is_laid_over_the_one_it_extends() {
     // Paths start from the file that they are written in.
     let inputs = &plan.stages.iter().find(|stage| stage.name == "t").unwrap().inputs;
     let inputs: Vec<_> = inputs.iter().collect();
-    assert_eq!(inputs[0].0, "./data");
-    assert_eq!(inputs[0].1, &Source::Path(folder.path("./data")));
-    assert_eq!(inputs[1].0, "common/./weights");
-    assert_eq!(inputs[1].1, &Source::Path(folder.path("common/./weights")));
+    assert_eq!(inputs[0].0, "./common/weights");
+    assert_eq!(inputs[0].1, &Source::Path(folder.path("common/weights")));
+    assert_eq!(inputs[1].0, "./data");
+    assert_eq!(inputs[1].1, &Source::Path(folder.path("data")));
 }
 
 #[test]
@@ -356,4 +356,27 @@ timeout = "1h 30m 5s"
     assert_eq!(a.resources, Resources { gpus: 0, memory: 512 * 1024 * 1024, cpus: 4 });
     assert_eq!(b.timeout, Some(Duration::from_secs(5405)));
     assert_eq!(b.resources.gpus, 1, "what the kind needs by default");
+}
+
+/// One file has one spelling, whatever the manifest writes; a name that begins with `@` stays a file.
+#[test]
+fn paths_are_tidied() {
+    let text = "name = \"x\"\n[stage.t]\nkind = \"table\"\nsamples = { a = \"s\", b = \"./s\", c = \"././/s\", \
+                d = \"d/./s\", e = \"d/../s\", f = \"./@s\" }\n";
+    let folder = Folder::new(&[("m.toml", text), ("s", ""), ("d/s", ""), ("@s", "")]);
+    let load = |path: &str| {
+        let plan = engine::manifest::load(&folder.path(path), &[], &crate::toys::registry());
+        plan.unwrap_or_else(|errors| panic!("{}", errors.render(false, 100)))
+    };
+    let plan = load("././m.toml");
+    let samples = &params(&plan, "t")["samples"];
+    let written: Vec<&str> = ["a", "b", "c", "d", "e", "f"]
+        .iter()
+        .map(|label| samples[label]["$input"].as_str().unwrap())
+        .collect();
+    // `..` is left alone: with links it need not lead back.
+    assert_eq!(written, ["./s", "./s", "./s", "./d/s", "./d/../s", "./@s"]);
+    assert_eq!(plan.stages[0].inputs.len(), 4);
+    assert_eq!(plan.experiment.manifest, folder.path("m.toml"));
+    assert!(!plan.experiment.manifest.to_str().unwrap().contains("/./"));
 }

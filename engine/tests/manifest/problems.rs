@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::toys::{Folder, mistakes};
+use crate::toys::{Folder, load, mistakes};
 
 #[test]
 fn unknown_keys_at_every_level() {
@@ -319,6 +319,40 @@ kind = "data"
 base = -inf
 "#
     ));
+}
+
+/// A number that cannot be read is told once, not again as the 0 that stands for it.
+#[test]
+fn a_number_that_is_none_is_told_once() {
+    for (value, code) in
+        [("nan", "not-finite"), ("-inf", "not-finite"), ("99999999999999999999", "number-too-large")]
+    {
+        for text in [
+            format!("name = \"x\"\n[stage.d]\nkind = \"data\"\ncount = {value}\n"),
+            format!("name = \"x\"\n[vars]\nn = {value}\n[stage.d]\nkind = \"data\"\ncount = \"${{n}}\"\n"),
+            format!("name = \"x\"\n[stage.n]\nkind = \"note\"\ntext = {value}\n"),
+        ] {
+            let errors = load(&text).err().expect("a mistake");
+            let codes: Vec<&str> = errors.problems().iter().map(|problem| problem.code).collect();
+            assert_eq!(codes, [code], "{text}{}", errors.render(false, 100));
+        }
+    }
+}
+
+/// A device or pipe as an input would be read without end.
+#[test]
+fn inputs_that_are_no_files_are_refused() {
+    let folder = Folder::new(&[]);
+    let pipe = std::ffi::CString::new(folder.path("pipe").to_str().unwrap()).unwrap();
+    // SAFETY: a valid C string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    std::os::unix::fs::symlink("/dev/zero", folder.path("link")).unwrap();
+    for path in ["/dev/zero", "./pipe", "link"] {
+        let text = format!("name = \"x\"\n[stage.t]\nkind = \"train\"\nmodel = \"{path}\"\n");
+        std::fs::write(folder.path("m.toml"), text).unwrap();
+        let said = folder.mistakes(&[]);
+        assert!(said.contains("is neither a file nor a folder"), "{path}: {said}");
+    }
 }
 
 #[test]

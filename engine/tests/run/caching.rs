@@ -310,11 +310,14 @@ fn a_read_only_cache_serves_hits_and_refuses_to_compute() {
     let before = place.snapshot();
     let hits = run(&["b"]);
     let miss = run(&["b", "--set", "stage.b.prefix=other"]);
+    // `c` is published, where nobody may write.
+    let published = run(&["c"]);
     let after = place.snapshot();
     set_modes(0o755, 0o644);
     assert_eq!((hits.code, hits.cached()), (0, vec!["a", "b"]), "{}", hits.stderr);
-    assert_eq!(miss.code, 1);
+    assert_eq!(miss.code, 3, "as documented");
     assert!(miss.failure("b").0.message.contains("read-only"), "{:?}", miss.failure("b"));
+    assert!(published.code == 3 && published.stderr.contains("/: you may not write there"), "{published:?}");
     assert!(before == after, "no probe files");
 }
 
@@ -335,6 +338,6 @@ fn targets_bring_what_they_depend_on_and_nothing_else() {
     let wrong = place.run(&["bb[x]"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("there is no stage `bb[x]`"), "{}", wrong.stderr);
-    let near = place.run(&["--force=fina"]);
-    assert_eq!(near.code, 2);
+    assert!(wrong.stderr.contains("did you mean `b`?"), "{}", wrong.stderr);
+    assert_eq!(place.run(&["--force=fina"]).code, 2);
 }

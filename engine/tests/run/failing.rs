@@ -94,6 +94,27 @@ fn transient_failures_are_tried_again_as_often_as_allowed_with_a_clean_folder() 
     assert!(log.contains("--- attempt 4 ---"), "{log}");
 }
 
+/// A worker that the system has killed is tried again as often as `retries` says, from its state.
+#[test]
+fn a_killed_worker_is_tried_again_and_carries_on() {
+    let place = |retries: u32| {
+        Place::new(&format!(
+            "[stage.x]\nkind = \"count\"\nto = 20\nmilliseconds = 20\nkilled_at = 5\nretries = {retries}\nmark = \"$DIR/steps\"\n"
+        ))
+    };
+    let once = place(0);
+    let ran = once.run(&[]);
+    let (error, ..) = ran.failure("x");
+    assert_eq!((ran.code, error.tier), (1, Tier::Transient));
+    let help = error.help.as_deref().unwrap_or_default();
+    assert!(help.contains("carries on") && help.contains("`retries`"), "{help}");
+    let again = place(1);
+    let ran = again.succeed(&[]);
+    assert!(ran.events.iter().any(|event| matches!(event, Event::Retrying { attempt: 1, .. })));
+    let steps: Vec<String> = (0..20).map(|step: u32| step.to_string()).collect();
+    assert_eq!(again.marks("steps"), steps, "no step is repeated");
+}
+
 #[test]
 fn only_transient_failures_are_tried_again() {
     for how in ["input", "environment", "bug", "panic", "abort"] {
@@ -113,8 +134,25 @@ fn a_stage_over_its_timeout_is_killed_even_if_it_does_not_listen() {
         assert_eq!(ran.code, 1);
         let (error, ..) = ran.failure("x");
         assert!(error.message.contains("timeout of 1 s"), "{error}");
-        assert_eq!(error.tier, Tier::Environment);
+        assert_eq!(error.tier, Tier::Limit);
+        let help = error.help.as_deref().unwrap_or_default();
+        assert!(help.contains("has saved no state"), "a sleeper keeps none: {help}");
     }
+    let place = Place::new("[stage.x]\nkind = \"count\"\nto = 1000\nmilliseconds = 20\ntimeout = \"1s\"\n");
+    let ran = place.run(&["--grace", "5"]);
+    let help = ran.failure("x").0.help.clone().unwrap_or_default();
+    assert!(help.contains("carries on from the stage's saved state"), "{help}");
+}
+
+/// The fault is the program's, not the machine's.
+#[test]
+fn an_output_that_holds_more_than_files_is_wrong_input() {
+    let place = Place::new("[stage.x]\nkind = \"fail\"\nhow = \"link\"\n");
+    let ran = place.run(&[]);
+    let (error, ..) = ran.failure("x");
+    assert_eq!((ran.code, error.tier), (1, Tier::Input));
+    assert!(error.message.contains("link") && error.help.is_some(), "{error}");
+    assert!(place.stored("records").is_empty());
 }
 
 const TREE: &str = r#"
@@ -167,16 +205,45 @@ fn keep_going_does_all_that_the_failure_does_not_prevent() {
 /// Scenario 32.
 #[test]
 fn a_publication_that_fails_fails_the_run() {
-    let place = Place::new("[stage.x]\nkind = \"write\"\ntext = \"x\"\npublish = \"x\"\n");
-    place.write("results", "a file where a folder is needed");
+    // The stage itself puts a file where its output's folder is to be.
+    let place = Place::new(
+        "[stage.x]\nkind = \"write\"\ntext = \"x\"\nmark = \"$DIR/results/toy/x\"\npublish = \"x\"\n",
+    );
+    fs::create_dir_all(place.path("results/toy")).unwrap();
     let ran = place.run(&[]);
     assert_eq!((ran.code, ran.end().0), (1, RunStatus::Failed));
     assert!(
         ran.events.iter().any(|event| matches!(event, Event::PublishFailed { stage, .. } if stage == "x"))
     );
-    fs::remove_file(place.path("results")).unwrap();
+    fs::remove_file(place.path("results/toy/x")).unwrap();
     assert!(place.succeed(&[]).computed().is_empty(), "the result itself was kept");
     assert_eq!(place.read("results/toy/x/out.txt"), "x");
+}
+
+/// What keeps outputs from being published is said before anything is computed.
+#[test]
+fn results_that_cannot_be_written_are_refused_beforehand() {
+    let place = Place::new(
+        "[stage.x]\nkind = \"write\"\ntext = \"x\"\nmark = \"$DIR/ran\"\npublish = \"x\"\n\
+         [stage.y]\nkind = \"write\"\ntext = \"y\"\n",
+    );
+    place.write("file", "");
+    fs::create_dir_all(place.path("taken/toy")).unwrap();
+    place.write("taken/toy/x", "");
+    std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
+    for (results, wrong) in [
+        ("file", "file: is not a folder"),
+        ("file/below", "file: is not a folder"),
+        ("taken", "taken/toy/x: is not a folder"),
+        ("link", "link: is a link to nothing"),
+    ] {
+        let ran = place.run(&["--results", results]);
+        assert_eq!(ran.code, 3, "{results}: {}", ran.stderr);
+        assert!(ran.stderr.contains(wrong) && ran.stderr.contains("--results"), "{}", ran.stderr);
+        assert!(!place.path("ran").exists() && ran.events.is_empty());
+    }
+    // What publishes nothing needs no place for it.
+    assert_eq!(place.succeed(&["y", "--results", "file"]).computed(), ["y"]);
 }
 
 /// Scenario 33.

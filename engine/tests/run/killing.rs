@@ -8,16 +8,17 @@ use engine::event::{Event, RunStatus};
 
 use crate::support::{Place, Ran, runs, signal, wait_for};
 
-/// A stage that starts a program tied to it and a shell with a child of its own.
+/// A stage that starts a program tied to it, a shell with a child of its own, and a program in a
+/// session of its own.
 fn spawning(leave: bool) -> Place {
     Place::new(&format!("[stage.x]\nkind = \"spawn\"\npids = \"$DIR/pids\"\nleave = {leave}\n"))
 }
 
-/// Process ids of the worker, its two children and the shell's child.
+/// Process ids of the worker, its three programs and the shell's child.
 fn family(place: &Place) -> Vec<u32> {
     let mut pids = wait_for("the stage's programs", || {
         let pids: Vec<u32> = place.marks("pids").iter().filter_map(|pid| pid.parse().ok()).collect();
-        (pids.len() == 3).then_some(pids)
+        (pids.len() == 4).then_some(pids)
     });
     let shell = pids[2];
     pids.push(wait_for("the shell's child", || {
@@ -95,9 +96,11 @@ fn interrupted_once_a_stage_saves_its_state_and_the_next_run_carries_on() {
     signal(engine.id(), libc::SIGINT);
     let ran = Ran::of(engine.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.end().0), (130, RunStatus::Interrupted));
-    assert!(ran.events.iter().any(|event| matches!(event, Event::Stopped { stage, .. } if stage == "x")));
+    let stopped =
+        |event: &Event| matches!(event, Event::Stopped { stage, resumable: true, .. } if stage == "x");
+    assert!(ran.events.iter().any(stopped));
     let rest = place.succeed(&[]);
-    assert_eq!(rest.why("x"), "an earlier run did not finish it");
+    assert_eq!(rest.why("x"), "its last attempt was stopped");
     assert_eq!(place.marks("steps").len(), 40, "no step is repeated");
     assert_eq!(place.read("results/toy/y/out.txt"), expected());
 }
@@ -124,6 +127,30 @@ fn killed_workers_and_engines_lose_at_most_the_current_step() {
     place.succeed(&[]);
     assert!(place.marks("steps").len() <= 40 + 3, "{:?}", place.marks("steps"));
     assert_eq!(place.read("results/toy/y/out.txt"), expected());
+}
+
+/// A stage that is stopped and keeps no state says so, instead of promising to carry on.
+#[test]
+fn a_stopped_stage_without_state_does_not_claim_any() {
+    let place = Place::new("[stage.x]\nkind = \"sleep\"\nmilliseconds = 600000\nmark = \"$DIR/x\"\n");
+    let engine = place.start(&[]);
+    wait_for("the stage", || (!place.marks("x").is_empty()).then_some(()));
+    signal(engine.id(), libc::SIGTERM);
+    let ran = Ran::of(engine.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130);
+    assert!(ran.events.iter().any(|event| matches!(event, Event::Stopped { resumable: false, .. })));
+    assert!(!place.text(&["log", "x"]).contains("saved"), "{}", place.text(&["log", "x"]));
+}
+
+#[test]
+fn a_stage_over_its_timeout_takes_its_programs_with_it() {
+    let place = spawning(false);
+    let text = place.read("p.toml");
+    place.write("p.toml", &format!("{text}timeout = \"1s\"\n"));
+    let engine = start(&place);
+    let pids = family(&place);
+    assert_eq!(engine.wait_with_output().unwrap().status.code(), Some(1));
+    all_gone(&pids);
 }
 
 #[test]

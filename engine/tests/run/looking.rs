@@ -124,8 +124,19 @@ fn diff_names_what_changed_and_whether_the_output_did() {
     assert!(diff.contains("join\n  input from.two:"), "{diff}");
     assert!(diff.contains("2 stages alike"), "{diff}");
     assert!(!diff.contains("each[one]"), "{diff}");
-    let unknown = place.output(&["diff", "nope"]);
-    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(place.text(&["diff"]), diff, "the last two by default");
+    assert_eq!(place.text(&["diff", "previous"]), diff);
+    for (args, said) in [
+        (["diff", "nope"], "there is no run nope"),
+        (["diff", "latest"], "both are run"),
+        (["diff", &runs[0]], "both are run"),
+    ] {
+        let wrong = place.output(&args);
+        let stderr = String::from_utf8(wrong.stderr).unwrap();
+        assert!(wrong.status.code() == Some(2) && stderr.contains(said), "{args:?}: {stderr}");
+    }
+    let first = place.output(&["diff", "previous", &runs[1]]);
+    assert!(String::from_utf8(first.stderr).unwrap().contains("no run of `toy` before"));
     let json = place.text(&["runs", "--json", "-n", "1"]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&value["status"], &value["counts"]["ran"]), (&"succeeded".into(), &2.into()));
@@ -184,5 +195,95 @@ fn a_binary_adds_commands_that_look_like_the_engines() {
         let output = place.output(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// Of a stage that did not end well it is said how, when, in which run, and where its log is.
+#[test]
+fn plan_and_explain_tell_how_the_last_attempt_ended() {
+    let place = Place::new(
+        "[stage.bad]\nkind = \"fail\"\nhow = \"input\"\n[stage.late]\nkind = \"concat\"\nalso = \"@bad\"\n",
+    );
+    place.run(&[]);
+    let run = place.text(&["runs"]).lines().nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let explained = place.text(&["explain", "p.toml", "bad"]);
+    let plan = place.text(&["plan", "p.toml"]);
+    for text in [&explained, &plan] {
+        assert!(text.contains("its last attempt failed: line 3 of toys.csv is no toy"), "{text}");
+        assert!(text.contains("failed at 20") && text.contains(&format!("in run {run}")), "{text}");
+        let log = text.split("log: ").nth(1).unwrap().lines().next().unwrap();
+        assert!(place.read(log).contains("about to fail"), "{log}");
+    }
+    // Another key is another matter.
+    let other = place.text(&["explain", "p.toml", "bad", "--set", "stage.bad.how=bug"]);
+    assert!(!other.contains("failed"), "{other}");
+}
+
+/// Whoever mistypes or leaves out an instance is told what there is.
+#[test]
+fn unknown_names_are_answered_with_known_ones() {
+    let place = Place::new(SMALL);
+    let said = |args: &[&str]| {
+        let output = place.output(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["log", "each"]).contains("no run has computed anything yet"));
+    place.succeed(&[]);
+    for (args, answer) in [
+        (&["log", "each"][..], "name one of its instances: `each[one]`, `each[two]`"),
+        (&["log", "each[three]"], "name one of its instances: `each[one]`, `each[two]`"),
+        (&["log", "bsae"], "did you mean `base`?"),
+        (&["log", "nope"], "stages with a log: `base`, `each[one]`, `each[two]`, `join`"),
+        (&["run", "p.toml", "nope"], "stages: `base`, `each`, `join`"),
+        (&["run", "p.toml", "joni"], "did you mean `join`?"),
+        (&["run", "p.toml", "each[tow]"], "did you mean `each[two]`?"),
+        (&["run", "p.toml", "--force=each[9]"], "its instances: `each[one]`, `each[two]`"),
+        (&["plan", "p.toml", "nope"], "stages: `base`, `each`, `join`"),
+        (&["explain", "p.toml", "nope"], "stages: `base`, `each`, `join`"),
+        (&["run", "p.toml", "--jobs", "0"], "0 is not in 1.."),
+    ] {
+        let text = said(args);
+        assert!(text.contains(answer), "{args:?}: {text}");
+    }
+    assert_eq!(place.text(&["log", "base"]), "");
+}
+
+/// In another folder than usual the default cache is another one; that is said, not guessed at.
+#[test]
+fn a_cache_elsewhere_is_pointed_out() {
+    let place = Place::new("[stage.a]\nkind = \"write\"\ntext = \"x\"\n");
+    place.succeed(&[]);
+    fs::create_dir(place.path("sub")).unwrap();
+    let run = |args: &[&str]| {
+        let output = place.command(args).current_dir(place.path("sub")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let cache = place.path("cache").canonicalize().unwrap();
+    let hint = format!("note: there is no cache here yet, but one at {}", cache.display());
+    let (code, said) = run(&["plan", "../p.toml"]);
+    assert!(code == Some(0) && said.contains(&hint), "{said}");
+    let (code, said) = run(&["cache", "ls"]);
+    assert!(code == Some(3) && said.contains(&format!("--cache {}", cache.display())), "{said}");
+    let (_, said) = run(&["run", "../p.toml", "--cache", "../cache"]);
+    assert!(!said.contains("note:") && said.contains("Cached"), "{said}");
+    let (code, said) = run(&["run", "../p.toml"]);
+    assert!(code == Some(0) && said.contains(&hint) && said.contains("Finished"), "{said}");
+    let (_, said) = run(&["run", "../p.toml"]);
+    assert!(!said.contains("note:"), "now there is one here: {said}");
+}
+
+/// What cannot be a cache is said in words.
+#[test]
+fn a_cache_that_cannot_be_one_is_refused() {
+    let place = Place::new("[stage.a]\nkind = \"write\"\ntext = \"x\"\n");
+    place.write("file", "");
+    std::os::unix::fs::symlink("nowhere", place.path("link")).unwrap();
+    for (cache, said) in
+        [("file", "that is a file"), ("file/below", "Not a directory"), ("link", "that is a link to nothing")]
+    {
+        let ran = place.run(&["--cache", cache]);
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("--cache"), "{}", ran.stderr);
     }
 }

@@ -21,6 +21,12 @@ fn the_second_run_waits_says_on_whom_and_takes_the_result() {
     let first = place.start(&[]);
     let pid = first.id();
     wait_for("the first run's stage", || (!place.marks("slow").is_empty()).then_some(()));
+    // Whoever only looks is told too.
+    let explained = place.text(&["explain", "p.toml", "slow"]);
+    assert!(explained.starts_with("slow: runs now: run "), "{explained}");
+    assert!(explained.contains(&format!("(process {pid} on ")), "{explained}");
+    let planned = place.text(&["plan", "p.toml"]);
+    assert!(planned.contains(" running ") && planned.contains(", 1 running"), "{planned}");
     let second = place.succeed(&[]);
     let first = Ran::of(first.wait_with_output().unwrap());
     let holder = second.events.iter().find_map(|event| match event {
@@ -73,7 +79,7 @@ fn a_lock_left_by_a_killed_engine_holds_nobody_up() {
     let second = place.succeed(&[]);
     assert!(!second.events.iter().any(|event| matches!(event, Event::Waiting { .. })), "{second:#?}");
     assert_eq!(second.computed(), ["slow"]);
-    assert_eq!(second.why("slow"), "an earlier run did not finish it");
+    assert_eq!(second.why("slow"), "its last attempt was killed");
 }
 
 /// Scenario 14.
@@ -125,6 +131,39 @@ fn collecting_during_a_run_leaves_alone_what_the_run_uses() {
     store.gc(&policy).unwrap();
     let ran = Ran::of(run.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.computed()), (0, vec!["a", "slow", "c"]), "{ran:#?}");
+}
+
+/// Limits of nothing are limits.
+#[test]
+fn the_collector_takes_zero_for_an_answer() {
+    let place = slow(0);
+    place.succeed(&[]);
+    for args in [
+        &["cache", "gc", "--max-size", "0", "--grace", "0s"][..],
+        &["cache", "gc", "--max-size", "0GB", "--grace", "0"],
+        &["cache", "gc", "--older-than", "0s"],
+    ] {
+        let said = place.text(&[args, &["--dry-run"]].concat());
+        assert!(said.starts_with("would remove "), "{said}");
+    }
+    assert!(place.text(&["cache", "gc", "--max-size", "0", "--grace", "0"]).starts_with("removed 1 result,"));
+    for wrong in [["--max-size", "8"], ["--max-size", "x"], ["--grace", "5"], ["--older-than", "-1s"]] {
+        let output = place.output(&[&["cache", "gc"], &wrong[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn verify_and_ls_tell_of_damaged_records() {
+    let place = slow(0);
+    place.succeed(&[]);
+    std::fs::write(&place.stored("records")[0], "{").unwrap();
+    assert!(place.text(&["cache", "ls"]).contains("1 record cannot be read; `pipeline cache verify`"));
+    let output = place.output(&["cache", "verify"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains(".json: EOF"), "{said}");
+    assert!(place.text(&["cache", "verify"]).contains("0 bad"));
+    assert_eq!(place.succeed(&[]).computed(), ["slow"]);
 }
 
 #[test]

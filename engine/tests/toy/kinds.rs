@@ -162,6 +162,8 @@ pub struct Count {
     pub from: Option<Input>,
     /// Fails for good before this step, the first time.
     pub trip_at: Option<u64>,
+    /// Is killed before this step, the first time, as if memory had run out.
+    pub killed_at: Option<u64>,
     /// Gets the number of each executed step.
     pub mark: Option<PathBuf>,
 }
@@ -193,6 +195,13 @@ impl Stage for Count {
                 fs::write(&tripped, "").map_err(|error| StageError::io(&tripped, error))?;
                 return Err(StageError::environment("tripped over a wire").with_help("get up"));
             }
+            let killed = ctx.state().join("killed");
+            if self.killed_at == Some(step) && !killed.exists() {
+                fs::write(&killed, "").map_err(|error| StageError::io(&killed, error))?;
+                // SAFETY: plain system call on this process.
+                unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+                std::thread::sleep(Duration::from_secs(60));
+            }
             mark(&self.mark, &step.to_string())?;
             std::thread::sleep(Duration::from_millis(self.milliseconds));
             sums.push(sums.last().unwrap_or(&base) * 31 % 1_000_003 + step);
@@ -214,7 +223,7 @@ impl Stage for Count {
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fail {
-    /// `input`, `environment`, `bug`, `panic`, `abort`, `exit` or `partial`.
+    /// `input`, `environment`, `bug`, `panic`, `abort`, `exit`, `partial` or `link`.
     pub how: String,
     /// Succeeds once this file exists.
     pub unless: Option<PathBuf>,
@@ -240,6 +249,10 @@ impl Stage for Fail {
             "partial" => {
                 put(ctx, "out.txt", "half")?;
                 Err(StageError::input("broke off in the middle"))
+            }
+            "link" => {
+                let link = ctx.out().join("link");
+                std::os::unix::fs::symlink("out.txt", &link).map_err(|error| StageError::io(&link, error))
             }
             "environment" => Err(StageError::environment("no toys left").with_help("buy some")),
             "bug" => Err(StageError::new(Tier::Bug, "impossible toy")),
@@ -277,11 +290,12 @@ impl Stage for Flaky {
     }
 }
 
-/// Starts programs that would outlive it: one tied to the worker, one that is not.
+/// Starts programs that would outlive it: one tied to the worker, one that is not, and one that has
+/// left the worker's process group.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spawn {
-    /// Gets the process ids: the worker's, then its children's.
+    /// Gets the process ids: the worker's, then those of the three programs.
     pub pids: PathBuf,
     /// Ends at once and leaves its children behind.
     pub leave: bool,
@@ -303,7 +317,16 @@ impl Stage for Spawn {
         let tied = tied.spawn().map_err(failed)?;
         // A shell that itself starts a program: a grandchild.
         let free = Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().map_err(failed)?;
-        let pids = format!("{}\n{}\n{}\n", std::process::id(), tied.id(), free.id());
+        // A program in a session of its own, whose parent is gone: no signal to a group reaches it.
+        let escaped = self.pids.with_extension("escaped");
+        let script =
+            format!("setsid sh -c 'echo $$ > {0}.new && mv {0}.new {0} && sleep 600' & ", escaped.display());
+        Command::new("sh").args(["-c", &script]).status().map_err(failed)?;
+        while !escaped.exists() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let escaped = read(&escaped)?;
+        let pids = format!("{}\n{}\n{}\n{escaped}", std::process::id(), tied.id(), free.id());
         let fresh = self.pids.with_extension("new");
         fs::write(&fresh, pids)
             .and_then(|()| fs::rename(&fresh, &self.pids))
