@@ -7,10 +7,12 @@
 //! - `attempt`: one stage from claim to commit; [`worker`]: its process, seen from the engine;
 //!   [`exec`]: the same process, seen from inside; [`job`]: what it is told; [`orphans`]: what a
 //!   stage leaves running.
-//! - [`machine`]: what this machine is; [`logs`]: what workers print; [`pins`]: the lock file; [`trust`]: leave to run programs; [`stop`]: signals.
+//! - `checks`: what keeps a run from beginning; [`machine`]: what this machine is; [`logs`]: what workers print; [`pins`]: the lock file;
+//!   [`trust`]: leave to run programs; [`stop`]: signals.
 
 mod attempt;
 pub mod board;
+mod checks;
 pub mod exec;
 pub mod job;
 pub mod logs;
@@ -39,9 +41,9 @@ use crate::kind::Access;
 use crate::plan::{Plan, PlannedStage};
 use crate::store::claim::Holder;
 use crate::store::session::Session;
-use crate::store::{Store, StoreError, may_write};
+use crate::store::{Store, StoreError};
 use resolve::Resolver;
-use slots::{Grant, Need};
+use slots::Grant;
 use stop::Stop;
 
 /// How to run.
@@ -213,9 +215,9 @@ pub fn run(
     let clock = Instant::now();
     let selected = select::selected(plan, &options.targets)?;
     let forced = select::forced(plan, &options.force, &selected)?;
-    check_consent(plan, &selected, options.allow_commands)?;
-    check_gpus(plan, &selected, options.devices.len())?;
-    check_results(plan, &selected, &options.results)?;
+    checks::consent(plan, &selected, options.allow_commands)?;
+    checks::gpus(plan, &selected, options.devices.len())?;
+    checks::results(plan, &selected, &options.results)?;
     let lock_path = pins::lock_path(&plan.experiment.manifest);
     let pins = pins::read(&lock_path)?;
     let (id, folder) = new_run(store)?;
@@ -327,48 +329,6 @@ impl Recorder<'_> {
         self.progress.insert(stage.clone(), now);
         true
     }
-}
-
-fn check_consent(plan: &Plan, selected: &[bool], allowed: bool) -> Result<(), RunError> {
-    let asking: Vec<String> = plan
-        .stages
-        .iter()
-        .zip(selected)
-        .filter(|(stage, selected)| **selected && stage.stage.needs_trust())
-        .map(|(stage, _)| stage.name.clone())
-        .collect();
-    if asking.is_empty() || allowed { Ok(()) } else { Err(RunError::Untrusted(asking)) }
-}
-
-fn check_gpus(plan: &Plan, selected: &[bool], have: usize) -> Result<(), RunError> {
-    for (stage, _) in plan.stages.iter().zip(selected).filter(|(_, selected)| **selected) {
-        let need = Need::of(stage, have > 0).gpus;
-        if need > have {
-            return Err(RunError::TooFewGpus { stage: stage.name.clone(), need, have });
-        }
-    }
-    Ok(())
-}
-
-/// Whether what is published can be written, asked before anything runs and without a trace.
-fn check_results(plan: &Plan, selected: &[bool], results: &Path) -> Result<(), RunError> {
-    let root = results.join(&plan.experiment.name);
-    let selected = plan.stages.iter().zip(selected).filter(|(_, selected)| **selected);
-    for publish in selected.filter_map(|(stage, _)| stage.publish.as_ref()) {
-        let folder = root.join(publish);
-        // The nearest thing that is there decides.
-        for path in folder.ancestors().map(|path| if path == Path::new("") { Path::new(".") } else { path }) {
-            let wrong = |what: &str| RunError::Results { path: path.to_owned(), what: what.to_owned() };
-            match fs::metadata(path) {
-                Ok(meta) if !meta.is_dir() => return Err(wrong("is not a folder")),
-                Ok(_) if !may_write(path) => return Err(wrong("you may not write there")),
-                Ok(_) => break,
-                Err(_) if fs::symlink_metadata(path).is_ok() => return Err(wrong("is a link to nothing")),
-                Err(_) => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 fn open_log(folder: &Path) -> Result<LogWriter, RunError> {

@@ -9,7 +9,7 @@ use super::attempt::servable;
 use super::board::{Board, Known, State, referenced_paths};
 use super::reason::{Reason, Reasons};
 use super::resolve::{Resolved, Resolver};
-use super::{RunError, check_gpus, pins, select};
+use super::{RunError, checks, pins, select};
 use crate::key::Key;
 use crate::kind::StageError;
 use crate::plan::{Plan, Source};
@@ -56,7 +56,7 @@ enum Looked {
 pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Prediction>, RunError> {
     let selected = select::selected(plan, &options.targets)?;
     let forced = select::forced(plan, &options.force, &selected)?;
-    check_gpus(plan, &selected, options.devices.len())?;
+    checks::gpus(plan, &selected, options.devices.len())?;
     let pins = pins::read(&pins::lock_path(&plan.experiment.manifest))?;
     let resolver = Resolver::new(plan, &selected, store, !options.devices.is_empty(), pins);
     let paths = referenced_paths(plan);

@@ -316,4 +316,6 @@ fn sync_folder(folder: &Path) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
+mod gc_tests;
+#[cfg(test)]
 mod tests;

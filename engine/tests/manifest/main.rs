@@ -6,4 +6,5 @@ mod meaning;
 mod overrides;
 mod problems;
 mod properties;
+mod references;
 mod toys;
