@@ -56,3 +56,30 @@ pub fn registry() -> Registry {
         .with::<kinds::synth::Synth>()
         .with::<kinds::tokenizer::Tokenizer>()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use engine::kind::StageCtx;
+
+    /// What `pipeline init` writes checks and runs as it is.
+    #[test]
+    fn the_starter_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, out) = (dir.path().join("starter.toml"), dir.path().join("out"));
+        let registry = super::registry();
+        std::fs::write(&path, engine::docs::starter::starter("starter", &registry)).unwrap();
+        let plan = engine::manifest::load(&path, &[], &registry);
+        let plan = plan.unwrap_or_else(|errors| panic!("{}", errors.render(false, 100)));
+        assert!(!plan.stages.is_empty());
+        for planned in &plan.stages {
+            assert!(planned.publish.is_some() && planned.inputs.is_empty());
+            std::fs::create_dir_all(&out).unwrap();
+            planned.stage.run(&StageCtx::detached(&out, dir.path(), BTreeMap::new())).unwrap();
+            for name in planned.stage.outputs() {
+                assert!(out.join(&name).exists(), "{name}");
+            }
+        }
+    }
+}

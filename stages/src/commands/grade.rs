@@ -1,7 +1,7 @@
 //! `pipeline grade`: grades answers outside a run.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use grader::line::grade_lines;
 #[derive(Debug, Parser)]
 #[command(name = "grade")]
 struct Args {
-    /// The JSON lines.
+    /// The JSON lines; `-` for standard input.
     file: PathBuf,
     /// The Qwen harness's name of the data set, for lines without `data_name`.
     #[arg(long, default_value = "math")]
@@ -45,7 +45,10 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
 
 /// Grades the file; returns how many lines could not be read.
 fn run(args: &Args) -> io::Result<usize> {
-    let input = BufReader::new(File::open(&args.file)?);
+    let input: Box<dyn BufRead> = match args.file.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(&args.file)?)),
+    };
     let mut summary = Summary::default();
     let bad = if args.summary {
         let bad = grade_lines(input, io::sink(), &args.data_name, &mut summary)?;

@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 /// In `argv` the placeholders `{out}`, `{state}`, `{device}` and `{input.NAME}` stand for the same
 /// values; `{{` is a brace. What it prints goes to the stage's log.
 ///
+/// When the stage ends, in whatever way, every program that it has started is ended too, also those
+/// that have put themselves into a session of their own.
+///
 /// Because a manifest may come from anyone, this kind runs only with the user's consent.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +94,7 @@ impl Command {
             process.env(variable(&place), value);
         }
         process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        engine::run::exec::tie_to_worker(&mut process);
         Ok(process)
     }
 }
@@ -177,6 +181,41 @@ impl LastLines {
     }
 }
 
+/// A name that leads to no program is the manifest's mistake; whatever else keeps one from starting
+/// is the machine's.
+fn does_not_start(program: &str, error: &std::io::Error) -> StageError {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    let message = format!("{program} does not start: {error}");
+    match error.kind() {
+        NotFound => {
+            StageError::input(message).with_help("correct its name, or install it where PATH finds it")
+        }
+        PermissionDenied => StageError::input(message).with_help("it must be a file that you may execute"),
+        _ => StageError::environment(message),
+    }
+}
+
+/// Whose fault it is that a program did not end well: its own, unless somebody outside killed it. A
+/// shell reports a killed program of its own as 128 + the signal.
+fn failed(program: &str, status: ExitStatus, last: &str, is_shell: bool) -> StageError {
+    use std::os::unix::process::ExitStatusExt;
+    const KILL: i32 = 9;
+    const FROM_OUTSIDE: [i32; 4] = [KILL, 15, 1, 2];
+    let inner = status.code().filter(|code| is_shell && *code > 128).map(|code| code - 128);
+    let signal = status.signal().or(inner).filter(|signal| FROM_OUTSIDE.contains(signal));
+    let message = match signal {
+        Some(signal) => format!("{program} was killed (signal {signal})\n{last}"),
+        None => format!("{program} failed ({status})\n{last}"),
+    };
+    let help = "its whole output is in the stage's log";
+    match signal {
+        Some(KILL) => StageError::transient(message.trim_end())
+            .with_help(format!("often the system's answer to too little memory (see `dmesg`); {help}")),
+        Some(_) => StageError::transient(message.trim_end()).with_help(help),
+        None => StageError::input(message.trim_end()).with_help(help),
+    }
+}
+
 /// Waits for the child; the last lines it printed come back too. A stop request ends it.
 fn wait(
     ctx: &StageCtx,
@@ -196,7 +235,7 @@ fn wait(
             }
         }
         if ctx.stopping() {
-            // Its own children are in our process group, which the engine ends.
+            // Programs that it has started end with the worker.
             let _ = child.kill();
             child.wait().map_err(failed)?;
             return Err(StageError::stopped());
@@ -263,10 +302,7 @@ impl Stage for Command {
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let mut process = self.process(ctx)?;
         let program = process.get_program().to_string_lossy().into_owned();
-        let mut child = process.spawn().map_err(|e| {
-            StageError::environment(format!("{program} does not start: {e}"))
-                .with_help("is it installed, and on the PATH?")
-        })?;
+        let mut child = process.spawn().map_err(|error| does_not_start(&program, &error))?;
         let (sender, lines) = mpsc::channel();
         if let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) {
             follow(out, std::io::stdout(), Source::Output, sender.clone());
@@ -275,10 +311,7 @@ impl Stage for Command {
         let (status, last) = wait(ctx, &mut child, &lines)?;
         if !status.success() {
             let last = [last.output, last.error].concat().join("\n");
-            let message = format!("{program} failed ({status})\n{last}");
-            return Err(
-                StageError::input(message.trim_end()).with_help("its whole output is in the stage's log")
-            );
+            return Err(failed(&program, status, &last, self.shell.is_some()));
         }
         let missing: Vec<&str> =
             self.outputs.iter().map(String::as_str).filter(|name| !ctx.out().join(name).exists()).collect();
@@ -359,12 +392,34 @@ mod tests {
     }
 
     #[test]
-    fn missing_outputs_and_programs_are_errors() {
+    fn missing_outputs_are_errors() {
         let error = run(&command(json!({"argv": ["true"], "outputs": ["x", "y"]}))).unwrap_err();
         assert!(error.message.contains("did not write x, y"), "{error}");
-        let stage = command(json!({"argv": ["no-such-program-here"], "outputs": ["x"]}));
-        let error = run(&stage).unwrap_err();
-        assert_eq!(error.tier, Tier::Environment);
+    }
+
+    /// Whose fault a failure is decides what is advised and whether it is tried again.
+    #[test]
+    fn the_blame_is_put_where_it_belongs() {
+        let plain = tempfile::NamedTempFile::new().unwrap();
+        let plain = plain.path().to_str().unwrap();
+        for (value, tier, said) in [
+            (json!({"argv": ["no-such-program-here"]}), Tier::Input, "does not start"),
+            (json!({"argv": ["/no/such/program"]}), Tier::Input, "does not start"),
+            (json!({"argv": [plain]}), Tier::Input, "does not start"),
+            (json!({"argv": ["sh", "-c", "exit 3"]}), Tier::Input, "exit status: 3"),
+            (json!({"shell": "exit 137"}), Tier::Transient, "killed (signal 9)"),
+            (json!({"shell": "kill -9 $$"}), Tier::Transient, "killed (signal 9)"),
+            (json!({"shell": "sh -c 'kill -9 $$'"}), Tier::Transient, "killed (signal 9)"),
+            (json!({"shell": "kill -15 $$"}), Tier::Transient, "killed (signal 15)"),
+            (json!({"shell": "kill -11 $$"}), Tier::Input, "signal: 11"),
+            (json!({"argv": ["sh", "-c", "exit 137"]}), Tier::Input, "exit status: 137"),
+        ] {
+            let mut value = value;
+            value["outputs"] = json!(["x"]);
+            let error = run(&command(value.clone())).unwrap_err();
+            assert_eq!(error.tier, tier, "{value}: {error}");
+            assert!(error.message.contains(said) && error.help.is_some(), "{value}: {error}");
+        }
     }
 
     #[test]
