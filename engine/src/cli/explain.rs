@@ -156,6 +156,9 @@ fn cached(store: &Store, history: &History, prediction: &Prediction, explained: 
         return;
     };
     explained.verdict = format!("cached, {}", described(&records[at]));
+    if let Some(key) = records[at].meta.accepted {
+        explained.notes.push(format!("computed under key {} and accepted for this one", key.short()));
+    }
     if let Some(before) = records.get(at + 1) {
         explained.changes = changes(&before.parts, &records[at].parts, |digest| store.tree(digest));
         explained.notes.push(format!("compared with {}", described(before)));

@@ -4,6 +4,7 @@
 //! Exit codes: 0 everything asked for is there; 1 a stage failed; 2 bad usage or manifest;
 //! 3 the environment (cache, device) does not allow it; 130 interrupted.
 
+mod accept;
 mod cache;
 mod check;
 pub mod common;
@@ -63,6 +64,8 @@ enum Command {
     Plan(plan::Args),
     /// Say why a stage would run, or why it did, down to what changed.
     Explain(explain::Args),
+    /// Keep a stage's result although its params or code changed, when the change cannot matter.
+    Accept(accept::Args),
     /// Show where the stages of a manifest stand, or what runs now.
     Status(status::Args),
     /// Show what a stage's worker printed.
@@ -189,6 +192,7 @@ fn dispatch(
         Command::Run(args) => run::run(&args, registry, host),
         Command::Plan(args) => plan::run(&args, registry, host),
         Command::Explain(args) => explain::run(&args, registry, host),
+        Command::Accept(args) => accept::run(&args, registry, host),
         Command::Cache(args) => cache::run(&args),
         Command::Status(args) => status::run(&args, registry, host),
         Command::Log(args) => log::run(&args),

@@ -193,6 +193,7 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         peak_memory: noted.peak_memory,
         machine: machine::describe(task.gpus()),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        accepted: None,
     };
     let record = claim.commit(parts, meta).map_err(store_error)?;
     Ok(Verdict::Ran(Box::new(record)))

@@ -1,6 +1,6 @@
 //! What a run would do, found without doing any of it. Nothing is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -10,7 +10,7 @@ use super::board::{Board, Known, State, referenced_paths};
 use super::reason::{Reason, Reasons};
 use super::resolve::{Resolved, Resolver};
 use super::{RunError, checks, pins, select};
-use crate::key::Key;
+use crate::key::{Key, KeyParts};
 use crate::kind::StageError;
 use crate::plan::{Plan, Source};
 use crate::run::Options;
@@ -39,6 +39,8 @@ pub struct Prediction {
     pub forecast: Forecast,
     /// Its key, if that is known before the run.
     pub key: Option<Key>,
+    /// What its key is made of, if it would run and that is known.
+    pub parts: Option<Box<KeyParts>>,
     /// Where its inputs lie, as far as they exist; empty for what is cached.
     pub inputs: BTreeMap<String, PathBuf>,
 }
@@ -64,6 +66,7 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
     let mut reasons = Reasons::new(store, plan);
     let mut records: BTreeMap<usize, Box<Record>> = BTreeMap::new();
     let mut found: BTreeMap<usize, (Forecast, Option<Key>)> = BTreeMap::new();
+    let mut parts: HashMap<usize, Box<KeyParts>> = HashMap::new();
     loop {
         let wave = board.take_wave();
         if wave.is_empty() {
@@ -96,6 +99,7 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
                         None => reasons.why(&plan.stages[index], &resolved.parts, forced[index]),
                     };
                     found.insert(index, (Forecast::Run(reason), Some(resolved.key)));
+                    parts.insert(index, Box::new(resolved.parts));
                     board.set_failed(index);
                 }
                 Looked::Broken(error) => {
@@ -115,7 +119,13 @@ pub fn predict(plan: &Plan, store: &Store, options: &Options) -> Result<Vec<Pred
     };
     Ok(found
         .into_iter()
-        .map(|(index, (forecast, key))| Prediction { inputs: inputs(index, &forecast), index, forecast, key })
+        .map(|(index, (forecast, key))| Prediction {
+            inputs: inputs(index, &forecast),
+            parts: parts.remove(&index),
+            index,
+            forecast,
+            key,
+        })
         .collect())
 }
 

@@ -29,7 +29,8 @@ pub fn forced(plan: &Plan, force: &Force, selected: &[bool]) -> Result<Vec<bool>
     Ok(forced.into_iter().zip(selected).map(|(forced, selected)| forced && *selected).collect())
 }
 
-fn named(plan: &Plan, names: &[String]) -> Result<Vec<bool>, RunError> {
+/// The stages of these base or expanded names.
+pub fn named(plan: &Plan, names: &[String]) -> Result<Vec<bool>, RunError> {
     let mut found = vec![false; plan.stages.len()];
     for name in names {
         let mut any = false;

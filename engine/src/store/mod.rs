@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::digest::{Digest, DigestError, Entry, Memo};
-use crate::key::Key;
+use crate::key::{Key, KeyParts};
 use record::Record;
 
 /// What can go wrong in the store.
@@ -179,6 +179,20 @@ impl Store {
             Err(error) => return Err(StoreError::io(&path, error)),
         };
         Ok(serde_json::from_slice::<Record>(&bytes).ok().filter(|record| record.key == *key))
+    }
+
+    /// Writes a record under the key that `parts` make with the content of another, on the user's word
+    /// that the result is the same.
+    pub fn accept(&self, record: &Record, parts: KeyParts, stage: &str) -> Result<Record, StoreError> {
+        if !self.writable {
+            return Err(StoreError::ReadOnly(self.root.clone()));
+        }
+        let mut meta = record.meta.clone();
+        meta.accepted.get_or_insert(record.key);
+        stage.clone_into(&mut meta.stage);
+        let record = Record { key: parts.key(), parts, meta, ..record.clone() };
+        write_json(&self.record_path(&record.key), &record, true)?;
+        Ok(record)
     }
 
     /// Removes a record, so that its key is computed again.

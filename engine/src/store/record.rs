@@ -56,6 +56,10 @@ pub struct RecordMeta {
     pub machine: BTreeMap<String, String>,
     /// Version of the tool.
     pub tool_version: String,
+    /// The key that this was computed under, when the user has said that its result stands for the
+    /// record's key too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<Key>,
 }
 
 impl Record {

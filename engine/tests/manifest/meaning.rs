@@ -380,3 +380,25 @@ fn paths_are_tidied() {
     assert_eq!(plan.experiment.manifest, folder.path("m.toml"));
     assert!(!plan.experiment.manifest.to_str().unwrap().contains("/./"));
 }
+
+/// Scenario 3: a number is its value, and a table its members.
+#[test]
+fn numbers_and_tables_mean_the_same_however_they_are_written() {
+    let key = |lines: &str| {
+        let plan = plan(&format!(
+            "name = \"x\"\n[stage.base]\nkind = \"note\"\n[stage.t]\nkind = \"train\"\nmodel = \"@base\"\n{lines}\n"
+        ));
+        let none = std::collections::BTreeMap::new();
+        engine::key::KeyParts::of(&plan.stages[1], &none, "cpu", &std::collections::BTreeMap::new()).key()
+    };
+    let one = key("lr = 1e-5\nsteps = 10\nadapter = { type = \"lora\", rank = 8, alpha = 2 }");
+    for lines in [
+        "lr = 0.00001\nsteps = 10\nadapter = { type = \"lora\", rank = 8, alpha = 2 }",
+        "lr = 0.000_01\nsteps = 0xA\nadapter = { type = \"lora\", rank = 8, alpha = 2.0 }",
+        "steps = 1_0\nadapter = { alpha = 2e0, rank = +8, type = \"lora\" }\nlr = 10e-6",
+        "steps = 10\nlr = 1E-5\nadapter.type = \"lora\"\nadapter.rank = 8\nadapter.alpha = 2",
+    ] {
+        assert_eq!(one, key(lines), "{lines}");
+    }
+    assert_ne!(one, key("lr = 2e-5\nsteps = 10\nadapter = { type = \"lora\", rank = 8, alpha = 2 }"));
+}

@@ -341,3 +341,132 @@ fn targets_bring_what_they_depend_on_and_nothing_else() {
     assert!(wrong.stderr.contains("did you mean `b`?"), "{}", wrong.stderr);
     assert_eq!(place.run(&["--force=fina"]).code, 2);
 }
+
+/// Scenario 9: an edit that cannot matter is accepted, and nothing runs; one that can is not.
+#[test]
+fn a_cosmetic_edit_can_be_accepted() {
+    let place = Place::new(CHAIN);
+    let said = |args: &[&str]| {
+        let output = place.output(&[&["accept", "p.toml"], args].concat());
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    assert_eq!(said(&["a"]).0, Some(2), "there is nothing yet");
+    let first = place.succeed(&[]);
+    let edited = ["--set", "stage.a.mark=elsewhere"];
+    let (code, text) = said(&[&["a"], &edited[..]].concat());
+    assert!(code == Some(0) && text.contains("stands for this one too (param mark:"), "{text}");
+    let second = place.succeed(&edited);
+    assert_eq!((second.computed().len(), second.cached()), (0, vec!["a", "b", "c"]));
+    assert_eq!(first.outputs(), second.outputs());
+    let explained = place.text(&[&["explain", "p.toml", "a"], &edited[..]].concat());
+    assert!(explained.contains("and accepted for this one"), "{explained}");
+    // What comes after a change waits for it; what has other inputs has to run.
+    let both = ["--set", "stage.a.text=beta", "--set", "stage.b.prefix=B:"];
+    let (code, text) = said(&[&["b"], &both[..]].concat());
+    assert!(code == Some(2) && text.contains("accept these first (a)"), "{text}");
+    place.succeed(&[&["a"], &both[..]].concat());
+    let (code, text) = said(&[&["b"], &both[..]].concat());
+    assert!(code == Some(2) && text.contains("so it has to run (input also:"), "{text}");
+    assert_eq!(said(&["nope"]).0, Some(2));
+    assert!(said(&["c"]).1.contains("is up to date"));
+}
+
+/// Scenario 9: what a kind's code version or a program's arguments change runs again.
+#[test]
+fn changed_code_runs_again() {
+    let place = Place::new(CHAIN);
+    place.succeed(&[]);
+    let mut command = place.command(&["run", "p.toml", "--json"]);
+    let ran = Ran::of(command.env("TOY_WRITE_VERSION", "2").output().unwrap());
+    assert_eq!((ran.code, ran.computed(), ran.cached()), (0, vec!["a"], vec!["b", "c"]));
+    assert_eq!(ran.why("a"), "code version of kind `write`: 1 → 2");
+    assert_eq!(place.succeed(&[]).cached(), ["a", "b", "c"], "the old code's result is still there");
+}
+
+/// Scenario 8.
+#[test]
+fn a_param_or_input_that_is_gone_is_a_change() {
+    let place = Place::new(
+        "[stage.a]\nkind = \"write\"\ntext = \"x\"\n[stage.b]\nkind = \"concat\"\nalso = \"@a\"\nprefix = \"p\"\n",
+    );
+    place.succeed(&[]);
+    place.manifest(
+        "[stage.a]\nkind = \"write\"\ntext = \"x\"\n[stage.b]\nkind = \"concat\"\nprefix = \"p\"\n",
+    );
+    let ran = place.succeed(&[]);
+    assert_eq!(ran.computed(), ["b"]);
+    assert!(
+        ran.why("b").starts_with("param also: input ") && ran.why("b").ends_with(" → null"),
+        "{}",
+        ran.why("b")
+    );
+    place.manifest("[stage.a]\nkind = \"write\"\ntext = \"x\"\n[stage.b]\nkind = \"concat\"\n");
+    let ran = place.succeed(&[]);
+    assert_eq!((ran.computed(), ran.why("b")), (vec!["b"], "param prefix: \"p\" → \"\""));
+}
+
+/// Scenario 6.
+#[test]
+fn one_manifest_has_one_identity_however_its_path_is_spelled() {
+    let place = Place::new("[stage.a]\nkind = \"concat\"\nalso = \"././in.txt\"\n");
+    place.write("in.txt", "text");
+    let run = |path: &str| {
+        let ran = Ran::of(place.output(&["run", path, "--json"]));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.events.iter().any(|event| matches!(event, engine::event::Event::Finished { .. }))
+    };
+    assert!(run("p.toml"));
+    let whole = place.path("p.toml");
+    for path in ["./p.toml", "././p.toml", ".//p.toml", whole.to_str().unwrap()] {
+        assert!(!run(path), "{path}");
+    }
+    place.manifest("[stage.a]\nkind = \"concat\"\nalso = \"in.txt\"\n");
+    assert!(!run("p.toml"), "nor does it matter how the manifest spells a path");
+    let runs = place.text(&["runs", "--json"]);
+    assert!(!runs.contains("/./"), "{runs}");
+}
+
+/// Scenario 16: what cannot be written to its end is no result, whoever was writing; and with room
+/// again everything is as if nothing had happened.
+#[test]
+fn a_write_that_breaks_off_leaves_no_result() {
+    use std::os::unix::process::CommandExt;
+    let names: Vec<String> = (0..300).map(|n| format!("\"f{n}\"")).collect();
+    // The first breaks off in the worker, the second when its long list of files is stored.
+    let stages = [
+        "[stage.x]\nkind = \"concat\"\nalso = \"./in.txt\"\npublish = \"x\"\n".to_owned(),
+        format!("[stage.x]\nkind = \"write\"\nmore = [{}]\npublish = \"x\"\n", names.join(", ")),
+    ];
+    let place_for = |stage: &str| {
+        let place = Place::new(stage);
+        place.write("in.txt", &"y".repeat(40_000));
+        place
+    };
+    let limit = 24_000;
+    for stage in stages {
+        let place = place_for(&stage);
+        let mut command = place.command(&["run", "p.toml", "--json"]);
+        // Files can grow to so many bytes, as if the disk were full; the signal becomes an error.
+        let squeeze = move || {
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            // SAFETY: plain system calls between fork and exec.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            }
+            Ok(())
+        };
+        // SAFETY: `squeeze` makes only async-signal-safe calls.
+        let output = unsafe { command.pre_exec(squeeze) }.output().unwrap();
+        let ran = Ran::of(output);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.failure("x").0.message.contains("File too large"), "{:?}", ran.failure("x"));
+        assert!(place.stored("records").is_empty());
+        assert!(!place.path("results/toy/x/out.txt").exists());
+        let again = place.succeed(&[]);
+        let clean = place_for(&stage);
+        assert_eq!(again.outputs(), clean.succeed(&[]).outputs());
+        assert!(place.text(&["cache", "verify"]).contains(" 0 bad"));
+    }
+}

@@ -171,6 +171,7 @@ also = "@behind"
 kind = "count"
 to = 3
 milliseconds = 100
+publish = "good"
 [stage.after]
 kind = "concat"
 also = "@good"
@@ -196,6 +197,8 @@ fn keep_going_does_all_that_the_failure_does_not_prevent() {
         _ => None,
     });
     assert_eq!(skipped, Some((vec!["behind".into(), "further".into()], "bad".into())));
+    assert!(place.path("results/toy/good/out.txt").is_file());
+    assert!(place.text(&["log", "bad"]).contains("about to fail"));
     place.write("fixed", "");
     let rest = place.succeed(&[]);
     assert_eq!(rest.computed(), ["bad", "behind", "further"]);

@@ -142,6 +142,7 @@ fn diff_names_what_changed_and_whether_the_output_did() {
     assert_eq!((&value["status"], &value["counts"]["ran"]), (&"succeeded".into(), &2.into()));
 }
 
+/// Scenario 4.
 #[test]
 fn the_log_is_the_json_output_and_survives_numbers_that_are_none() {
     let place = Place::new("[stage.x]\nkind = \"count\"\nto = 3\n");
@@ -153,6 +154,9 @@ fn the_log_is_the_json_output_and_survives_numbers_that_are_none() {
     assert_eq!(lines.iter().filter(metrics).count(), 3);
     assert!(lines.len() <= ran.events.len());
     assert!(lines.is_sorted_by_key(|line| line.time));
+    place.succeed(&["--set", "stage.x.to=4"]);
+    let diff = place.text(&["diff"]);
+    assert!(diff.contains("param to: 3 → 4"), "{diff}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod failing;
 mod killing;
 mod looking;
 mod machine;
+mod scenarios;
 mod sharing;
 mod support;
 mod telling;

@@ -75,6 +75,22 @@ impl Stage for Write {
     }
 }
 
+/// [`Write`] with other code that gives the same.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct NewWrite(Write);
+
+impl Stage for NewWrite {
+    const KIND: &'static str = "write";
+    const VERSION: u32 = 2;
+    fn outputs(&self) -> Vec<String> {
+        Stage::outputs(&self.0)
+    }
+    fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        Stage::run(&self.0, ctx)
+    }
+}
+
 /// Concatenates the `out.txt` of its inputs.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
