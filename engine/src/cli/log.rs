@@ -56,8 +56,12 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         ui::out(log.display());
         return Ok(ExitCode::SUCCESS);
     }
+    let is_empty = || std::fs::metadata(&log).is_ok_and(|meta| meta.len() == 0);
     print(&log, &|| args.follow && is_running(&runs, &id, &stage))
         .map_err(|error| CliError::environment(format!("{}: {error}", log.display())))?;
+    if is_empty() {
+        ui::note(format!("stage `{stage}` has printed nothing (run {id})"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -64,6 +64,14 @@ impl StageError {
     }
     /// An I/O error on a path.
     pub fn io(path: &Path, error: std::io::Error) -> Self {
-        Self::environment(format!("{}: {error}", path.display()))
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let full = matches!(error.kind(), StorageFull | QuotaExceeded);
+        let error = Self::environment(format!("{}: {error}", path.display()));
+        match full {
+            true => {
+                error.with_help("free some space (`pipeline cache gc` removes old results) and run again")
+            }
+            false => error,
+        }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub fn main(job: &Path, attached: bool, registry: &Registry) -> ExitCode {
     let events = match connect(attached, &stop) {
         Ok(events) => events,
         Err(error) => {
-            eprintln!("worker cannot start: {error}");
+            let _ = writeln!(io::stderr(), "worker cannot start: {error}");
             return ExitCode::from(3);
         }
     };
@@ -53,7 +53,8 @@ pub fn main(job: &Path, attached: bool, registry: &Registry) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{error}");
+            // The log may lie on a full disk: the engine has to learn of the error all the same.
+            let _ = writeln!(io::stderr(), "{error}");
             events.send(WorkerEvent::Failed { error });
             ExitCode::FAILURE
         }
@@ -96,6 +97,11 @@ fn run(
     }));
     catch_unwind(AssertUnwindSafe(|| stage.run(&ctx))).unwrap_or_else(|panic| {
         let place = place.lock().ok().and_then(|mut place| place.take());
+        // What `println!` does when the log cannot be written: no fault of the kind's.
+        if let Some(why) = panic_text(&*panic).strip_prefix("failed printing to ") {
+            return Err(StageError::environment(format!("the stage's log cannot be written: {why}"))
+                .with_help("is there room where the cache is? `pipeline cache gc` removes old results"));
+        }
         Err(StageError::new(
             Tier::Bug,
             format!("panicked at {}: {}", place.unwrap_or_default(), panic_text(&*panic)),

@@ -433,10 +433,12 @@ fn one_manifest_has_one_identity_however_its_path_is_spelled() {
 fn a_write_that_breaks_off_leaves_no_result() {
     use std::os::unix::process::CommandExt;
     let names: Vec<String> = (0..300).map(|n| format!("\"f{n}\"")).collect();
-    // The first breaks off in the worker, the second when its long list of files is stored.
+    // The first breaks off in the worker, the second when its long list of files is stored, the third
+    // when the worker's log is full.
     let stages = [
         "[stage.x]\nkind = \"concat\"\nalso = \"./in.txt\"\npublish = \"x\"\n".to_owned(),
         format!("[stage.x]\nkind = \"write\"\nmore = [{}]\npublish = \"x\"\n", names.join(", ")),
+        "[stage.x]\nkind = \"noisy\"\nlines = 20000\npublish = \"x\"\n".to_owned(),
     ];
     let place_for = |stage: &str| {
         let place = Place::new(stage);
@@ -461,7 +463,9 @@ fn a_write_that_breaks_off_leaves_no_result() {
         let output = unsafe { command.pre_exec(squeeze) }.output().unwrap();
         let ran = Ran::of(output);
         assert_eq!(ran.code, 1, "{ran:?}");
-        assert!(ran.failure("x").0.message.contains("File too large"), "{:?}", ran.failure("x"));
+        let (error, ..) = ran.failure("x");
+        assert_eq!(error.tier, engine::kind::Tier::Environment, "{error}");
+        assert!(error.message.contains("File too large"), "{error}");
         assert!(place.stored("records").is_empty());
         assert!(!place.path("results/toy/x/out.txt").exists());
         let again = place.succeed(&[]);

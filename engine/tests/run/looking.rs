@@ -250,7 +250,9 @@ fn unknown_names_are_answered_with_known_ones() {
         let text = said(args);
         assert!(text.contains(answer), "{args:?}: {text}");
     }
-    assert_eq!(place.text(&["log", "base"]), "");
+    let empty = place.output(&["log", "base"]);
+    assert!(empty.status.success() && empty.stdout.is_empty());
+    assert!(String::from_utf8(empty.stderr).unwrap().contains("`base` has printed nothing"));
 }
 
 /// In another folder than usual the default cache is another one; that is said, not guessed at.
