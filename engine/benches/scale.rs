@@ -3,9 +3,10 @@
 //!
 //!     cargo bench -p engine --bench scale                  # 1,000 and 10,000 stages
 //!     cargo bench -p engine --bench scale -- 1000 100000   # these sizes
+//!     cargo bench -p engine --bench scale -- fan=20 10000  # twenty inputs a stage instead of two
 //!
 //! Beyond 10,000 stages there is no first run: the records are written by the bench itself.
-//! Every stage reads two of the layer before. Times are wall-clock of the whole process, the best
+//! Every stage reads two (`fan`) of the layer before. Times are wall-clock of the whole process, the best
 //! of five for cached runs, with the processor time it took; memory is the peak resident size of a cached run.
 
 #[allow(dead_code, reason = "the bench needs two of the toy kinds")]
@@ -33,13 +34,14 @@ const LARGEST_FIRST_RUN: usize = 10_000;
 fn main() {
     let sizes: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if sizes.is_empty() { vec![1_000, 10_000] } else { sizes };
+    let fan = std::env::args().find_map(|arg| arg.strip_prefix("fan=")?.parse().ok()).unwrap_or(2);
     println!(
         "{:>9} {:>9} {:>11} {:>11} {:>11} {:>11} {:>9}",
         "stages", "edges", "first run", "cached", "(cpu)", "plan", "memory"
     );
     for size in sizes {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let edges = write_manifest(folder.path(), size);
+        let edges = write_manifest(folder.path(), size, fan);
         let first = if size <= LARGEST_FIRST_RUN {
             format!("{:.2} s", time(folder.path(), &["run", "p.toml"]).wall.as_secs_f64())
         } else {
@@ -70,7 +72,7 @@ struct Took {
 }
 
 /// Layers of `WIDTH` stages; returns the number of edges.
-fn write_manifest(folder: &Path, size: usize) -> usize {
+fn write_manifest(folder: &Path, size: usize, fan: usize) -> usize {
     let mut text = "name = \"scale\"\n".to_owned();
     let mut edges = 0;
     for index in 0..size {
@@ -79,12 +81,14 @@ fn write_manifest(folder: &Path, size: usize) -> usize {
             continue;
         }
         let above = (index / WIDTH - 1) * WIDTH;
-        let (left, right) = (above + index % WIDTH, above + (index + 1) % WIDTH);
+        let from: Vec<String> =
+            (0..fan).map(|at| format!("i{at} = \"@s{}\"", above + (index + at) % WIDTH)).collect();
         let _ = write!(
             text,
-            "[stage.s{index}]\nkind = \"concat\"\nprefix = \"{index} \"\nkeep = 20\nfrom = {{ a = \"@s{left}\", b = \"@s{right}\" }}\n"
+            "[stage.s{index}]\nkind = \"concat\"\nprefix = \"{index} \"\nkeep = 20\nfrom = {{ {} }}\n",
+            from.join(", ")
         );
-        edges += 2;
+        edges += fan;
     }
     std::fs::write(folder.join("p.toml"), text).expect("the folder is writable");
     edges

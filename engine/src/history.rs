@@ -14,6 +14,9 @@ use crate::kind::StageError;
 /// Why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
+    /// No run at all.
+    #[error("there are no runs yet; `pipeline run MANIFEST` makes one")]
+    None,
     /// No run of that name.
     #[error("there is no run {0}; `pipeline runs` lists them")]
     Unknown(String),
@@ -162,7 +165,7 @@ pub fn previous(runs: &Path, id: &str) -> Result<String, HistoryError> {
 pub fn find(runs: &Path, wanted: &str) -> Result<String, HistoryError> {
     let ids = ids(runs);
     if wanted == "latest" {
-        return ids.into_iter().next().ok_or_else(|| HistoryError::Unknown(wanted.to_owned()));
+        return ids.into_iter().next().ok_or(HistoryError::None);
     }
     let mut matching: Vec<String> =
         ids.into_iter().filter(|id| id.starts_with(wanted) || id.ends_with(&format!("-{wanted}"))).collect();

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let Some((id, stage, log)) = find(&runs, &ids, &args.stage) else {
         let place = args.run.as_ref().map_or("any run".to_owned(), |run| format!("run {run}"));
         return Err(CliError::usage(format!(
-            "stage `{}` has not been computed in {place}; {}",
+            "there is no log of a stage `{}` in {place}; {}",
             args.stage,
             remedy(&logged(&runs, &ids), &args.stage)
         )));

@@ -141,7 +141,10 @@ impl CliError {
         match self {
             Self::Usage(_) | Self::Manifest(_) => 2,
             Self::History(
-                HistoryError::Unknown(_) | HistoryError::Ambiguous { .. } | HistoryError::NoneBefore { .. },
+                HistoryError::None
+                | HistoryError::Unknown(_)
+                | HistoryError::Ambiguous { .. }
+                | HistoryError::NoneBefore { .. },
             ) => 2,
             Self::Run(RunError::UnknownStage { .. } | RunError::Untrusted(_)) => 2,
             Self::Run(RunError::Pins(PinsError::Parse { .. })) => 2,

@@ -94,7 +94,8 @@ fn of_manifest(
             }
             (Forecast::Broken(error), _) => ("broken", error.message.clone()),
             (_, Some(StageHistory { fate: Fate::Failed(error), .. })) => {
-                ("failed", error.message.lines().next().unwrap_or_default().to_owned())
+                let why = error.message.lines().next().unwrap_or_default();
+                ("failed", format!("{why} (`pipeline log {name}`)"))
             }
             (_, Some(StageHistory { fate: Fate::Started { .. }, .. })) => {
                 ("killed", "its run was killed; `run` carries on".to_owned())

@@ -27,10 +27,11 @@ fn workers() -> MutexGuard<'static, Option<HashSet<u32>>> {
 }
 
 /// Makes this process the parent of orphans among its descendants. For a whole program, not a
-/// library: [`end_orphans`] then kills children that nobody has [`spawn`]ed here.
+/// library: [`end_orphans`] then kills children that nobody has [`spawn`]ed here. Children that it has
+/// already, as after `server & exec pipeline …` in a shell, are left alone.
 pub fn adopt() {
     become_subreaper();
-    workers().get_or_insert_default();
+    workers().get_or_insert_with(|| children().into_iter().collect());
 }
 
 /// Starts a child that is no orphan.

@@ -65,6 +65,29 @@ fn nothing_outlives_a_killed_worker_and_the_engine_does() {
     assert!(ran.failure("x").0.message.contains("killed (SIGKILL)"), "{ran:#?}");
 }
 
+/// What a shell had started before it became the engine is none of the engine's business.
+#[test]
+fn a_bystander_is_left_alone() {
+    let place = spawning(false);
+    let toy = place.command(&[]).get_program().to_owned();
+    let script = format!(
+        "sleep 600 & echo $! > bystander; exec {} run p.toml --json --allow-commands",
+        toy.to_str().unwrap()
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).current_dir(place.path(".")).env("XDG_CONFIG_HOME", place.path("config"));
+    let engine = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pids = family(&place);
+    signal(pids[0], libc::SIGKILL);
+    // The bystander holds standard output open, so its end cannot be waited for yet.
+    all_gone(&pids);
+    wait_for("the run to end", || (!runs(engine.id())).then_some(()));
+    let bystander: u32 = place.marks("bystander")[0].parse().unwrap();
+    assert!(runs(bystander));
+    signal(bystander, libc::SIGKILL);
+    assert_eq!(Ran::of(engine.wait_with_output().unwrap()).code, 1);
+}
+
 #[test]
 fn programs_left_behind_by_a_finished_stage_are_ended() {
     let place = spawning(true);

@@ -102,7 +102,7 @@ fn status_shows_each_stage_as_it_stands() {
         line.split_whitespace().nth(1).unwrap().to_owned()
     };
     assert_eq!((state("base"), state("bad")), ("done".into(), "failed".into()), "{text}");
-    assert!(text.contains("line 3 of toys.csv"), "{text}");
+    assert!(text.contains("line 3 of toys.csv is no toy (`pipeline log bad`)"), "{text}");
     assert_eq!(place.text(&["status"]), "nothing is running\n");
 }
 
@@ -233,6 +233,7 @@ fn unknown_names_are_answered_with_known_ones() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(said(&["log", "each"]).contains("no run has computed anything yet"));
+    assert!(said(&["diff"]).contains("there are no runs yet"));
     place.succeed(&[]);
     for (args, answer) in [
         (&["log", "each"][..], "name one of its instances: `each[one]`, `each[two]`"),
