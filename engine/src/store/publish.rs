@@ -1,6 +1,6 @@
 //! Copies of artifacts for people, outside the store.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Store {
     /// A copy of the artifact in a temporary folder beside `dest`.
     fn copy_beside(&self, record: &Record, dest: &Path) -> Result<TempDir, StoreError> {
         self.check_content(record)?;
-        let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = parent_of(dest);
         fs::create_dir_all(parent).at(parent)?;
         let temporary = super::temporary_folder().prefix(".publish-").tempdir_in(parent).at(parent)?;
         for entry in &record.entries {
@@ -66,10 +66,17 @@ impl Store {
     }
 }
 
-/// Moves the files of `copy` into `dest`, and removes what is not among them.
+fn parent_of(dest: &Path) -> &Path {
+    dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Moves the files of `copy` into `dest`, and removes what is not among them. Runs side by side take
+/// turns: what they publish does not mix.
 fn replace(copy: &Path, entries: &[Entry], dest: &Path) -> Result<(), StoreError> {
     fs::create_dir_all(dest).at(dest)?;
-    fs::set_permissions(dest, Permissions::from_mode(0o755)).at(dest)?;
+    let turn = File::open(parent_of(dest)).at(dest)?;
+    // A file system that cannot lock leaves it at that.
+    let _ = turn.lock();
     for entry in entries {
         let (from, to) = (copy.join(&entry.path), dest.join(&entry.path));
         make_way(dest, &to)?;

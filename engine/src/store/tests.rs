@@ -305,3 +305,35 @@ fn everything_stored_can_be_read_by_others() {
     }
     assert!(seen > 12);
 }
+
+#[test]
+fn what_two_runs_publish_to_one_place_does_not_mix() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("cache")).unwrap();
+    let one: Vec<String> = (0..300).map(|n| format!("one{n}")).collect();
+    let two: Vec<String> = (0..300).map(|n| format!("two{n}")).collect();
+    let record = |n: i64, names: &[String], content: &str| {
+        let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), content)).collect();
+        files.push(("same", content));
+        compute(&store, n, &files)
+    };
+    let records = [record(1, &one, "1"), record(2, &two, "2")];
+    let dest = dir.path().join("results/table");
+    for _ in 0..5 {
+        // Both copies are ready before either takes its place.
+        let ready = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for record in &records {
+                scope.spawn(|| {
+                    let wait = |_: &Path| {
+                        ready.wait();
+                        Ok(())
+                    };
+                    store.publish_completed(record, &dest, wait).unwrap()
+                });
+            }
+        });
+        let whole = records.iter().filter(|record| store.is_published(record, &dest)).count();
+        assert_eq!(whole, 1);
+    }
+}
