@@ -6,6 +6,7 @@
 //! | `chart` | `kinds/chart.rs` | draws accuracy and training curves |
 //! | `command` | `kinds/command.rs` | runs any program |
 //! | `eval` | `kinds/eval.rs` | generates answers to a benchmark |
+//! | `prepare` | `kinds/prepare/` | formats, filters and splits a training set |
 //! | `init` | `kinds/init.rs` | makes a model with random weights |
 //! | `convert` | `kinds/convert.rs` | folds an adapter into a plain checkpoint |
 //! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
@@ -16,7 +17,7 @@
 //! | `tokenizer` | `kinds/tokenizer.rs` | learns a small BPE tokenizer |
 //!
 //! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
-//! and claims), [`table`] (results), [`metrics`] (training curves), [`stats`] (intervals and tests),
+//! and claims), [`demonstration`] (questions and answers as tokens), [`table`] (results), [`metrics`] (training curves), [`stats`] (intervals and tests),
 //! [`repetition`] and [`mod@chart`] (SVG and PNG).
 //!
 //! To add a kind: write `kinds/NAME.rs` with a params struct that implements
@@ -26,6 +27,7 @@ pub mod adapter;
 pub mod arms;
 pub mod chart;
 pub mod commands;
+pub mod demonstration;
 pub mod kinds;
 pub mod metrics;
 pub mod model;
@@ -52,6 +54,7 @@ pub fn registry() -> Registry {
         .with::<kinds::convert::Convert>()
         .with::<kinds::fetch::Fetch>()
         .with::<kinds::grade::Grade>()
+        .with::<kinds::prepare::Prepare>()
         .with::<kinds::report::Report>()
         .with::<kinds::synth::Synth>()
         .with::<kinds::tokenizer::Tokenizer>()

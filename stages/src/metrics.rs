@@ -22,7 +22,11 @@ pub struct Step {
 /// Metrics shown first, in this order; others follow by name.
 const FIRST: [&str; 6] = ["reward", "loss", "entropy", "length", "kl", "grad_norm"];
 
-/// Reads a metrics file, or the one in a folder. Lines without a step are numbered.
+/// What a value measured before the update of its line is called: `initial_held_out_loss`.
+const INITIAL: &str = "initial_";
+
+/// Reads a metrics file, or the one in a folder. Lines without a step are numbered. Values measured
+/// before a line's update become values of the step before it.
 pub fn read(path: &Path) -> Result<Vec<Step>, StageError> {
     let rows: Vec<Map<String, Value>> = read_lines(path, "metrics.jsonl")?;
     let steps = rows.into_iter().enumerate().map(|(number, row)| {
@@ -31,7 +35,21 @@ pub fn read(path: &Path) -> Result<Vec<Step>, StageError> {
         let step = values.remove("step").unwrap_or(number as f64);
         Step { step, values }
     });
-    Ok(steps.collect())
+    let mut all = Vec::new();
+    for mut step in steps {
+        let names: Vec<String> =
+            step.values.keys().filter(|name| name.starts_with(INITIAL)).cloned().collect();
+        let before = names.into_iter().filter_map(|name| {
+            let value = step.values.remove(&name)?;
+            Some((name[INITIAL.len()..].to_owned(), value))
+        });
+        let before: BTreeMap<String, f64> = before.collect();
+        if !before.is_empty() {
+            all.push(Step { step: step.step - 1.0, values: before });
+        }
+        all.push(step);
+    }
+    Ok(all)
 }
 
 fn flatten(prefix: &str, row: &Map<String, Value>, values: &mut BTreeMap<String, f64>) {
@@ -152,6 +170,17 @@ mod tests {
             assert_eq!(panels[1].series.len(), 1);
             assert_eq!(panels[1].series[0].points, [(2.0, 0.25)]);
         });
+    }
+
+    #[test]
+    fn what_was_measured_before_the_first_update_is_step_0() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = "{\"step\":1,\"loss\":2,\"initial_held_out_loss\":3}\n{\"step\":2,\"held_out_loss\":1}\n";
+        std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
+        let steps = read(dir.path()).unwrap();
+        assert_eq!((steps[0].step, steps[0].values["held_out_loss"]), (0.0, 3.0));
+        assert_eq!(steps.iter().map(|step| step.step).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
+        assert_eq!(steps[1].values.len(), 1);
     }
 
     #[test]

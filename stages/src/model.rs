@@ -1,7 +1,7 @@
 //! What the kinds that run a model share: opening it, choosing its number format, and turning
 //! questions into prompts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
@@ -9,10 +9,12 @@ use engine::kind::{StageCtx, StageError};
 use lm::checkpoint::{Checkpoint, TensorSpec, WriteOptions, write_folder};
 use lm::config::FloatType;
 use lm::model::{Model, Parameter};
-use lm::template::{ChatTemplate, Prompt, PromptTemplate, Shot};
+use lm::template::{ChatTemplate, Message, Prompt, PromptTemplate, Shot};
 use lm::tokenizer::Tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use trainer::export::ending_with;
 
 use crate::questions::read_questions;
 
@@ -54,6 +56,8 @@ pub struct OpenModel {
     pub tokenizer: Tokenizer,
     /// Its chat template, if it has one.
     pub chat: Option<ChatTemplate>,
+    /// The tokens that end a text by its `generation_config.json`, else by its `config.json`.
+    ends: Vec<u32>,
 }
 
 impl OpenModel {
@@ -62,7 +66,8 @@ impl OpenModel {
         let checkpoint = Checkpoint::open(path).map_err(StageError::input)?;
         let tokenizer = Tokenizer::for_checkpoint(&checkpoint).map_err(StageError::input)?;
         let chat = ChatTemplate::for_checkpoint(&checkpoint).map_err(StageError::input)?;
-        Ok(Self { checkpoint, tokenizer, chat })
+        let ends = checkpoint.generation_config().map_err(StageError::input)?.eos_token_ids;
+        Ok(Self { checkpoint, tokenizer, chat, ends })
     }
 
     /// Reads the weights onto the stage's device.
@@ -74,8 +79,7 @@ impl OpenModel {
     /// The tokens that end a text: those of `generation_config.json` (else of `config.json`), the
     /// tokenizer's own, and what the template ends a turn with.
     pub fn stop_tokens(&self, template: PromptTemplate) -> Vec<u32> {
-        let config = || self.checkpoint.config().eos_token_ids.clone();
-        let mut ids = generation_stops(&self.checkpoint).unwrap_or_else(config);
+        let mut ids = self.ends.clone();
         let own = self.chat.as_ref().and_then(|chat| chat.token("eos_token"));
         for token in [own, template.turn_end()].into_iter().flatten() {
             ids.extend(self.tokenizer.token_id(token));
@@ -83,6 +87,34 @@ impl OpenModel {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+
+    /// The token that ends an answer to a prompt of this template: what a trained answer ends with.
+    /// A chat template is asked for it, since its model's first end token may be another one.
+    pub fn turn_end(&self, template: PromptTemplate) -> Result<u32, StageError> {
+        const ANSWER: &str = "answer";
+        let text = match (template, &self.chat) {
+            (PromptTemplate::Chat, Some(chat)) => {
+                let turns = [Message::new("user", "question"), Message::new("assistant", ANSWER)];
+                let text = chat.render(&turns, false).map_err(StageError::input)?;
+                text.rsplit_once(ANSWER).map(|(_, end)| end.to_owned())
+            }
+            _ => template.turn_end().map(str::to_owned),
+        };
+        let ids = text.map(|text| self.tokenizer.encode_with_specials(&text)).transpose();
+        let first = ids.map_err(StageError::input)?.and_then(|ids| ids.first().copied());
+        let special = first.filter(|id| self.tokenizer.is_special(*id));
+        special.or_else(|| self.stop_tokens(template).first().copied()).ok_or_else(|| {
+            StageError::input("the model names no token that ends a text")
+                .with_help("add `eos_token_id` to its generation_config.json")
+        })
+    }
+
+    /// The content of its `generation_config.json`; of a model without one, its end tokens.
+    fn generation_config(&self) -> Map<String, Value> {
+        let text = std::fs::read(self.checkpoint.path().join("generation_config.json"));
+        let map = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
+        map.unwrap_or_else(|| Map::from_iter([("eos_token_id".to_owned(), json!(self.ends))]))
     }
 }
 
@@ -101,6 +133,8 @@ pub struct PromptParams {
     pub assistant_prefix: String,
     /// Replaces the system message, where the template leaves it open.
     pub system: Option<String>,
+    /// Further variables of the model's chat template, such as Llama 3.2's `date_string`.
+    pub variables: BTreeMap<String, Value>,
 }
 
 /// A prompt, ready for the model.
@@ -114,13 +148,14 @@ pub struct Prepared {
 impl PromptParams {
     /// Makes the prompt of a question, after worked examples.
     pub fn prepare(&self, model: &OpenModel, question: &str, shots: &[Shot]) -> Result<Prepared, StageError> {
+        let variables: Map<String, Value> = self.variables.clone().into_iter().collect();
         let prompt = Prompt {
             template: self.template,
             question,
             shots,
             system: self.system.as_deref(),
             prefill: &self.assistant_prefix,
-            variables: None,
+            variables: (!variables.is_empty()).then_some(&variables),
         };
         let chat = model.chat.as_ref();
         let text = prompt.text(chat).map_err(StageError::input)?;
@@ -144,12 +179,22 @@ pub fn read_shots(path: &Path, count: usize) -> Result<Vec<Shot>, StageError> {
 }
 
 /// Writes a model as a checkpoint folder that `transformers` loads, with the tokenizer files of the
-/// model it comes from.
-pub fn save_model(model: &Model, like: &OpenModel, folder: &Path) -> Result<(), StageError> {
+/// model it comes from. `end` is the token it was taught to end its answers with, if it was taught.
+pub fn save_model(
+    model: &Model,
+    like: &OpenModel,
+    end: Option<u32>,
+    folder: &Path,
+) -> Result<(), StageError> {
     let dtype = float_type(model.dtype());
     let specs = TensorSpec::all(model.config(), dtype);
     let parameters: HashMap<String, Parameter> = model.named_parameters().into_iter().collect();
-    let options = WriteOptions { source: Some(&like.checkpoint), ..WriteOptions::default() };
+    let taught = end.map(|end| ending_with(like.generation_config(), end));
+    let options = WriteOptions {
+        source: Some(&like.checkpoint),
+        generation_config: taught.as_ref(),
+        ..WriteOptions::default()
+    };
     let bytes = |spec: &TensorSpec| {
         let data = parameters.get(&spec.name).map(|parameter| parameter.to_data().as_bytes().to_vec());
         Ok(data.unwrap_or_default().into())
@@ -163,16 +208,5 @@ pub fn float_type(dtype: DType) -> FloatType {
         DType::BF16 => FloatType::BF16,
         DType::F16 => FloatType::F16,
         _ => FloatType::F32,
-    }
-}
-
-/// `eos_token_id` of `generation_config.json`, where the model has that file.
-fn generation_stops(checkpoint: &Checkpoint) -> Option<Vec<u32>> {
-    let text = std::fs::read(checkpoint.path().join("generation_config.json")).ok()?;
-    let config: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match config.get("eos_token_id")? {
-        serde_json::Value::Array(list) => Some(list.iter().filter_map(id).collect()),
-        one => id(one).map(|id| vec![id]),
     }
 }

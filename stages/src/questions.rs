@@ -37,7 +37,8 @@ pub fn read_questions(path: &Path, limit: Option<usize>) -> Result<Vec<Question>
         .map(|(number, row)| question(number, row, path))
         .collect::<Result<Vec<_>, _>>()?;
     if questions.is_empty() {
-        return Err(StageError::input(format!("{}: no questions", path.display())));
+        return Err(StageError::input(format!("{}: no questions", path.display()))
+            .with_help("give a file with at least one row, and a `limit` of 1 or more"));
     }
     Ok(questions)
 }

@@ -37,8 +37,9 @@ pub struct Sample {
     /// Why generation ended: `stop`, or `length` when the budget ran out.
     #[serde(default)]
     pub finish: String,
-    /// Time spent on it, in seconds.
-    #[serde(default)]
+    /// Time spent on it, in seconds, where whoever generated it says so. `eval` does not: its samples
+    /// share every moment, and the same samples must be the same bytes; its `timing.json` has the whole.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub seconds: f64,
     /// Difficulty as the benchmark names it.
     #[serde(default, deserialize_with = "maybe_text_or_number")]
@@ -46,6 +47,18 @@ pub struct Sample {
     /// Subject as the benchmark names it.
     #[serde(default)]
     pub subject: Option<String>,
+    /// What the model answered when asked once more for the final answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retried>,
+}
+
+/// The answer to a second request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retried {
+    /// What stands after the first answer: the request and what the model wrote then.
+    pub text: String,
+    /// Number of tokens generated for it.
+    pub tokens: u32,
 }
 
 /// A graded sample, as `grade` writes it: the sample and its verdicts side by side.
@@ -83,6 +96,10 @@ impl Graded {
     pub fn unanswered(&self) -> bool {
         self.method == "none" || self.extracted.is_empty()
     }
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// Reads JSON lines; an error names file and line. `path` may be a folder that holds `file_name`.

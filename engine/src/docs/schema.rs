@@ -21,10 +21,15 @@ struct Manifest {
     title: Option<String>,
     /// Seed of the experiment, known as `${seed}`.
     seed: Option<u64>,
-    /// A manifest, relative to this file, that this one is laid over: tables merge, everything
-    /// else is replaced. Only a manifest that extends another may lack what the other has.
-    extends: Option<String>,
-    /// Variables: `"${name}"` takes the value, `"x-${name}"` its text.
+    /// A manifest, relative to this file, that this one is laid over, or several, of which later
+    /// ones are laid over earlier ones: tables merge, everything else is replaced. Only a manifest
+    /// that extends another may lack what the other has.
+    extends: Option<OneOrSeveral>,
+    /// Stages to leave out of everything that this manifest is laid over, with what arms say about
+    /// them there; it may then define them anew.
+    without: Option<OneOrSeveral>,
+    /// Variables: `"${name}"` takes the value, `"${name.key}"` one below it, `"${name[axis]}"` the one
+    /// that another variable names, `"x-${name}"` its text.
     vars: Option<BTreeMap<String, Json>>,
     /// What is compared, in this order.
     arm: Option<BTreeMap<String, Arm>>,
@@ -38,6 +43,15 @@ struct Manifest {
     claims: Option<BTreeMap<String, Json>>,
     /// What this recipe does differently, known as `${deviations}`.
     deviations: Option<BTreeMap<String, Json>>,
+}
+
+/// A text, or several.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OneOrSeveral {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// One thing that is compared.

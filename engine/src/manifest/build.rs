@@ -106,7 +106,7 @@ impl Builder<'_> {
         let locals: Vec<(&str, &Json)> =
             axes.map(|(axis, at)| (axis.name.as_str(), &axis.values[*at])).collect();
         let arm = family.grid.axis("arm").map(|at| family.grid.axes[at].texts[coordinates[at]].as_str());
-        let template = family.template(arm);
+        let template = family.template(arm, &self.document.globals);
         let scope = Scope { globals: &self.document.globals, locals: &locals };
         let name = family.grid.name(family.name, &coordinates);
         let reports = Reports { family, template: &template, name: name.clone(), document: self.document };

@@ -12,11 +12,12 @@ use super::suggest::remedy;
 use super::vars::{Globals, Scope};
 
 /// Keys of the top level.
-pub(crate) const TOP_KEYS: [&str; 11] = [
+pub(crate) const TOP_KEYS: [&str; 12] = [
     "name",
     "title",
     "seed",
     "extends",
+    "without",
     "vars",
     "arm",
     "matrix",

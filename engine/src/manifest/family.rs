@@ -174,14 +174,14 @@ impl<'a> Families<'a> {
 
 impl<'a> Family<'a> {
     /// The stage's table with the kind's defaults below it and the arm's params on top.
-    pub fn template(&self, arm: Option<&str>) -> Cow<'a, Table> {
+    pub fn template(&self, arm: Option<&str>, globals: &Globals) -> Cow<'a, Table> {
         let over = arm.and_then(|arm| self.overrides.get(arm));
         if self.defaults.is_none() && over.is_none() {
             return Cow::Borrowed(self.table);
         }
         let mut table = self.defaults.cloned().unwrap_or_default();
-        merge(&mut table, self.table.clone());
-        if let Some(over) = over {
+        for over in [Some(&self.table), over].into_iter().flatten() {
+            globals.write_out(&mut table, over);
             merge(&mut table, (*over).clone());
         }
         Cow::Owned(table)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::node::{Origin, Table, from_toml, merge};
+use super::node::{Node, Origin, Table, Value, from_toml, merge};
 use super::problem::{Problem, Problems};
 use super::source::{Sources, Span};
 use super::suggest::remedy;
@@ -21,65 +21,140 @@ pub(crate) struct Read {
     pub digest: String,
 }
 
-/// Reads `path` and the chain of files it extends. `None` when a file is missing or not TOML; what
-/// could be said about its content then would be noise.
+/// Reads `path` and the files it extends. `None` when a file is missing or not TOML; what could be
+/// said about its content then would be noise.
 pub(crate) fn read(path: &Path, sources: &mut Sources, problems: &mut Problems) -> Option<Read> {
-    let mut chain: Vec<(PathBuf, Table)> = Vec::new();
-    let mut texts: Vec<Arc<str>> = Vec::new();
-    let mut folders = Vec::new();
-    let mut next: Option<(PathBuf, Option<Span>)> = Some((path.to_owned(), None));
-    while let Some((path, extended_at)) = next.take() {
-        let text = match read_text(&path) {
+    let mut reader = Reader { sources, problems, folders: Vec::new(), texts: Vec::new(), open: Vec::new() };
+    let Layer { table: root, without } = reader.file(path, None)?;
+    for name in without.into_iter().filter(|name| !name.found) {
+        let stages = root.get("stage").and_then(|entry| entry.node.table());
+        let known = stages.into_iter().flat_map(Table::keys).map(String::as_str);
+        let help = remedy(&name.stage, "stages", known);
+        let message = format!("there is no stage `{}` to leave out", name.stage);
+        reader.problems.push(Problem::new("unknown-stage", message, help).at(name.span, "unknown stage"));
+    }
+    Some(Read { root, digest: digest(&reader.texts), folders: reader.folders })
+}
+
+/// A file with what it extends, to be laid over something.
+struct Layer {
+    table: Table,
+    /// What is left out of everything below it.
+    without: Vec<LeftOut>,
+}
+
+/// A stage to leave out.
+struct LeftOut {
+    stage: String,
+    span: Span,
+    /// Whether there was such a stage below.
+    found: bool,
+}
+
+/// What has been read so far.
+struct Reader<'a> {
+    sources: &'a mut Sources,
+    problems: &'a mut Problems,
+    folders: Vec<PathBuf>,
+    texts: Vec<Arc<str>>,
+    /// The files that are being read, each extended by the one before it.
+    open: Vec<PathBuf>,
+}
+
+impl Reader<'_> {
+    /// The file at `path`, laid over what it extends.
+    fn file(&mut self, path: &Path, extended_at: Option<Span>) -> Option<Layer> {
+        let text = match read_text(path) {
             Ok(text) => Arc::<str>::from(text),
             Err(error) => {
-                problems.push(unreadable(&path, &error, extended_at));
+                self.problems.push(unreadable(path, &error, extended_at));
                 return None;
             }
         };
-        let file = sources.add(path.display().to_string(), text.clone());
-        folders.push(folder_of(&path));
-        texts.push(text.clone());
-        let mut table = parse(&text, file, problems)?;
-        if let Some(entry) = table.shift_remove("extends") {
-            let Some(base) = entry.node.text() else {
-                problems.push(
-                    Problem::new(
-                        "wrong-type",
-                        format!("`extends` must be a string, not {}", entry.node.describe()),
-                        "write the path of one manifest: extends = \"base.toml\"",
-                    )
-                    .at(entry.node.span, "not a path"),
-                );
-                return None;
-            };
-            let base = tidy(&folder_of(&path).join(base));
-            let known = chain.iter().map(|(path, _)| path).chain([&path]);
-            if known.into_iter().any(|known| same_file(known, &base)) {
-                let names: Vec<String> = chain
-                    .iter()
-                    .map(|(path, _)| path)
-                    .chain([&path, &base])
-                    .map(|path| shown(path, &folders[0]))
-                    .collect();
-                problems.push(
+        let file = self.sources.add(path.display().to_string(), text.clone());
+        self.folders.push(folder_of(path));
+        self.texts.push(text.clone());
+        let mut table = parse(&text, file, self.problems)?;
+        let bases = match table.shift_remove("extends") {
+            Some(entry) => self.texts_of("extends", &entry.node, EXTENDS)?,
+            None => Vec::new(),
+        };
+        let own = match table.shift_remove("without") {
+            Some(entry) => self.texts_of("without", &entry.node, WITHOUT)?,
+            None => Vec::new(),
+        };
+        self.open.push(path.to_owned());
+        let (mut root, mut without) = (Table::new(), Vec::new());
+        for (base, span) in bases {
+            let base = tidy(&folder_of(path).join(base));
+            if self.open.iter().any(|known| same_file(known, &base)) {
+                let names: Vec<String> =
+                    self.open.iter().chain([&base]).map(|path| shown(path, &self.folders[0])).collect();
+                self.problems.push(
                     Problem::new(
                         "extends-cycle",
                         format!("manifests extend each other: {}", names.join(" → ")),
                         "remove one `extends`",
                     )
-                    .at(entry.node.span, "leads back"),
+                    .at(span, "leads back"),
                 );
                 return None;
             }
-            next = Some((base, Some(entry.node.span)));
+            let mut layer = self.file(&base, Some(span))?;
+            for name in &mut layer.without {
+                name.found |= leave_out(&mut root, &name.stage);
+            }
+            merge(&mut root, layer.table);
+            without.append(&mut layer.without);
         }
-        chain.push((path, table));
-    }
-    let mut root = Table::new();
-    for (_, table) in chain.into_iter().rev() {
+        self.open.pop();
+        for (stage, span) in own {
+            let found = leave_out(&mut root, &stage);
+            without.push(LeftOut { stage, span, found });
+        }
         merge(&mut root, table);
+        Some(Layer { table: root, without })
     }
-    Some(Read { root, folders, digest: digest(&texts) })
+
+    /// The texts of a string or of an array of strings, with their places.
+    fn texts_of(&mut self, key: &str, node: &Node, help: &str) -> Option<Vec<(String, Span)>> {
+        let items = match &node.value {
+            Value::Array(items) => items.iter().collect(),
+            _ => vec![node],
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            let Some(text) = item.text() else {
+                let message =
+                    format!("`{key}` must be a string or an array of strings, not {}", item.describe());
+                self.problems.push(Problem::new("wrong-type", message, help).at(item.span, "not a string"));
+                return None;
+            };
+            texts.push((text.to_owned(), item.span));
+        }
+        Some(texts)
+    }
+}
+
+const EXTENDS: &str = "write the path of a manifest: extends = \"base.toml\"";
+const WITHOUT: &str = "write names of stages: without = [\"model\"]";
+
+/// Removes a stage, and what arms say about it; whether there was one.
+fn leave_out(root: &mut Table, stage: &str) -> bool {
+    let found = table_of(root, "stage").is_some_and(|stages| stages.shift_remove(stage).is_some());
+    for arm in table_of(root, "arm").into_iter().flat_map(Table::values_mut) {
+        if let Value::Table(arm) = &mut arm.node.value {
+            arm.shift_remove(stage);
+        }
+    }
+    found
+}
+
+fn table_of<'a>(root: &'a mut Table, key: &str) -> Option<&'a mut Table> {
+    match &mut root.get_mut(key)?.node.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
 }
 
 /// No manifest is this large; what is longer may have no end.

@@ -1,4 +1,5 @@
-//! Variables: `"${name}"` takes a value, `"x-${name}"` takes its text, `"$${"` is a plain `${`.
+//! Variables: `"${name}"` takes a value, `"${name.key}"` one below it, `"${name[other]}"` the one that
+//! `other` names, `"x-${name}"` takes its text, `"$${"` is a plain `${`.
 
 use std::collections::HashMap;
 
@@ -23,8 +24,8 @@ enum Global<'a> {
 /// Variables known to the whole manifest, by name.
 pub(crate) struct Globals {
     values: HashMap<String, Option<Json>>,
-    /// Where the written ones stand.
-    spans: HashMap<String, Span>,
+    /// The written ones, as they stand in the file.
+    written: HashMap<String, Node>,
 }
 
 /// Variables that a stage sees: its own (its arm, its point of the matrix), then the global ones.
@@ -48,7 +49,7 @@ impl Globals {
         for (name, node) in &written {
             state.insert(name, Global::Written(node));
         }
-        let spans = written.iter().map(|(name, node)| ((*name).to_owned(), node.span)).collect();
+        let kept = written.iter().map(|(name, node)| ((*name).to_owned(), (*node).clone())).collect();
         for (name, _) in written {
             evaluate(name, &mut state, &mut Vec::new(), problems);
         }
@@ -59,12 +60,43 @@ impl Globals {
                 _ => (name.to_owned(), None),
             })
             .collect();
-        Self { values, spans }
+        Self { values, written: kept }
     }
 
     /// Where a variable's value is written, if it is.
     pub fn span(&self, name: &str) -> Option<Span> {
-        self.spans.get(name).copied()
+        self.written.get(name).map(|node| node.span)
+    }
+
+    /// Writes out the variables that a table is about to be laid over: `prompt = "${prompt}"` with
+    /// `{ shots = 2 }` on top means the variable's table with that change, not that table alone.
+    pub fn write_out(&self, base: &mut Table, over: &Table) {
+        for (name, entry) in base {
+            let Some(over) = over.get(name).and_then(|entry| entry.node.table()) else { continue };
+            if let Some(table) = self.table(&entry.node) {
+                entry.node = table.clone();
+            }
+            if let Value::Table(base) = &mut entry.node.value {
+                self.write_out(base, over);
+            }
+        }
+    }
+
+    /// The table that a text such as `${name}` or `${name.key}` stands for, as it is written.
+    fn table<'a>(&'a self, node: &'a Node) -> Option<&'a Node> {
+        let mut node = node;
+        for _ in 0..MAX_DEPTH {
+            let path = node.text()?.strip_prefix("${")?.strip_suffix('}')?;
+            let mut keys = path.split('.').map(str::trim);
+            node = self.written.get(keys.next()?)?;
+            for key in keys {
+                node = &node.table()?.get(key)?.node;
+            }
+            if node.table().is_some() {
+                return Some(node);
+            }
+        }
+        None
     }
 
     /// The value of a variable, unless it is unknown or wrong.
@@ -263,17 +295,37 @@ fn substitute_text(text: &str, span: Span, lookup: &mut Lookup<'_>, problems: &m
     Some(Json::String(out))
 }
 
-/// `claims.base.math500`: the variable `claims`, then keys below it.
+/// `claims.base.math500`: the variable `claims`, then keys below it. `models[base].prompt`: the key
+/// below `models` that is the value of the variable `base`.
 fn descend(path: &str, span: Span, lookup: &mut Lookup<'_>, problems: &mut Problems) -> Option<Json> {
-    let mut keys = path.split('.');
-    let mut value = lookup(keys.next().unwrap_or_default(), span, problems)?;
-    for key in keys {
+    let mut keys = path.split('.').flat_map(|part| part.split_inclusive('['));
+    let mut value = lookup(keys.next().unwrap_or_default().trim_end_matches('['), span, problems)?;
+    for part in keys {
+        let chosen = match part.strip_suffix(']') {
+            Some(variable) => match lookup(variable.trim(), span, problems)? {
+                Json::String(text) => Some(text),
+                other @ (Json::Number(_) | Json::Bool(_)) => Some(other.to_string()),
+                _ => {
+                    problems.push(
+                        Problem::new(
+                            "bad-variable",
+                            format!("`{path}`: `{variable}` is not text, so it cannot choose a key"),
+                            "name a variable that holds a key, such as an axis of the matrix",
+                        )
+                        .at(span, "not text"),
+                    );
+                    return None;
+                }
+            },
+            None => None,
+        };
+        let key = chosen.as_deref().unwrap_or(part.trim_end_matches('['));
         let Json::Object(mut map) = value else {
             problems.push(
                 Problem::new(
                     "unknown-variable",
-                    format!("`{path}`: nothing lies below the value before `.{key}`"),
-                    format!("end the variable before `.{key}`"),
+                    format!("`{path}`: nothing lies below the value before `{key}`"),
+                    format!("end the variable before `{key}`"),
                 )
                 .at(span, "not a table"),
             );

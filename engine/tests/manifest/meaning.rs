@@ -317,6 +317,83 @@ fn a_manifest_is_laid_over_the_one_it_extends() {
 }
 
 #[test]
+fn several_manifests_are_extended_and_stages_left_out() {
+    let study = "extends = \"parts/data.toml\"\nname = \"study\"\n[vars]\nmodel = \"@model\"\n[arm.a]\n\
+        [arm.a.eval]\nlr = 2.0\n[stage.model]\nkind = \"note\"\ntext = \"large\"\n\
+        [stage.t]\nkind = \"train\"\nmodel = \"${model}\"\ndata = \"@data\"\n\
+        [stage.eval]\nkind = \"train\"\nforeach = [\"arm\"]\nmodel = \"@t\"\n";
+    let data = "[stage.data]\nkind = \"data\"\ncount = 9\n";
+    let small = "without = [\"model\"]\n[stage.data]\ncount = 1\n[stage.model]\nkind = \"data\"\n\
+        [stage.extra]\nkind = \"note\"\n";
+    let top = "extends = [\"study.toml\", \"parts/small.toml\"]\nwithout = \"eval\"\nname = \"top\"\n";
+    let files =
+        [("m.toml", top), ("study.toml", study), ("parts/data.toml", data), ("parts/small.toml", small)];
+    let plan = Folder::new(&files).load(&[]).unwrap_or_else(|errors| panic!("{}", errors.render(false, 100)));
+    let names: Vec<&str> = plan.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, ["data", "model", "t", "extra"]);
+    assert_eq!(params(&plan, "data")["count"], 1, "later ones are laid over earlier ones");
+    let model = plan.stages.iter().find(|stage| stage.name == "model").unwrap();
+    assert_eq!(model.kind.name, "data", "nothing is left of what was left out");
+}
+
+#[test]
+fn a_table_is_laid_over_the_variable_that_stands_there() {
+    let plan = plan(
+        r#"
+name = "x"
+[vars]
+rank = 8
+adapter = { type = "lora", rank = "${rank}", alpha = 16 }
+same = "${adapter}"
+[defaults.train]
+adapter = "${same}"
+[arm.plain]
+[arm.narrow.t]
+adapter = { rank = 2 }
+[stage.base]
+kind = "note"
+[stage.t]
+kind = "train"
+foreach = ["arm"]
+model = "@base"
+[stage.wide]
+kind = "train"
+model = "@base"
+adapter = { alpha = 1 }
+"#,
+    );
+    let lora = |rank: u64, alpha: f64| json!({"type": "lora", "rank": rank, "alpha": alpha});
+    assert_eq!(params(&plan, "t[plain]")["adapter"], lora(8, 16.0));
+    assert_eq!(params(&plan, "t[narrow]")["adapter"], lora(2, 16.0));
+    assert_eq!(params(&plan, "wide")["adapter"], lora(8, 1.0));
+}
+
+#[test]
+fn a_point_of_the_matrix_chooses_below_a_variable() {
+    let plan = plan(
+        r#"
+name = "x"
+[vars]
+models = { small = { rank = 2, of = { k = "a" } }, large = { rank = 16, of = { k = "b" } }, 3 = {} }
+[matrix]
+model = ["small", "large"]
+[stage.base]
+kind = "note"
+[stage.t]
+kind = "train"
+foreach = ["model"]
+model = "@base"
+adapter = { type = "lora", rank = "${models[model].rank}" }
+targets = ["${models[ model ].of.k}-${model}"]
+"#,
+    );
+    for (name, rank, target) in [("small", 2, "a-small"), ("large", 16, "b-large")] {
+        let params = params(&plan, &format!("t[model={name}]"));
+        assert_eq!((&params["adapter"]["rank"], &params["targets"]), (&json!(rank), &json!([target])));
+    }
+}
+
+#[test]
 fn the_digest_covers_every_file_and_no_path() {
     let digest = |files: &[(&str, &str)]| Folder::new(files).load(&[]).expect("a plan").experiment.digest;
     let top = "extends = \"b.toml\"\n";

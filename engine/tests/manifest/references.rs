@@ -216,4 +216,10 @@ fn manifests_that_cannot_be_read() {
     assert_snapshot!(folder.mistakes(&[]));
     let folder = Folder::new(&[("n.toml", "")]);
     assert_snapshot!(folder.mistakes(&[]));
+    let folder = Folder::new(&[("m.toml", "extends = [\"b.toml\", 1]"), ("b.toml", "")]);
+    assert_snapshot!(folder.mistakes(&[]));
+    let base = "name = \"x\"\n[stage.model]\nkind = \"note\"\n";
+    let folder =
+        Folder::new(&[("m.toml", "extends = \"b.toml\"\nwithout = [\"modle\"]\n"), ("b.toml", base)]);
+    assert_snapshot!(folder.mistakes(&[]));
 }

@@ -213,7 +213,7 @@ impl LooseRule {
 }
 
 /// Accuracy before and after a second request for the final answer, counted apart.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
     /// Samples.
     pub total: usize,
@@ -230,6 +230,16 @@ pub struct Retries {
 }
 
 impl Retries {
+    /// Adds another count.
+    pub fn merge(&mut self, other: &Retries) {
+        self.total += other.total;
+        self.first_correct += other.first_correct;
+        self.retried += other.retried;
+        self.rescued += other.rescued;
+        self.spoiled += other.spoiled;
+        self.final_correct += other.final_correct;
+    }
+
     /// Counts one sample; `correct` picks the verdict that counts.
     pub fn add(&mut self, first: &Verdict, retry: Option<&Verdict>, correct: impl Fn(&Verdict) -> bool) {
         let before = correct(first);

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use engine::kind::{Input, Stage, StageCtx, StageError};
+use grader::Verdict;
+use grader::audit::{Audit, AuditRow, Retries, audit_row};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,8 @@ use crate::samples::{Graded, Sample, read_lines};
 /// `qwen` follows the Qwen2.5-Math harness to the letter, since published numbers used it;
 /// `strict` is mathematical equality. Both verdicts are kept; `verdict` chooses the one that
 /// counts. Writes `graded.jsonl`, one line a sample, and `summary.json` with the counts, how
-/// answers were found, and every sample on which the two rules disagree.
+/// answers were found and what a looser rule would have found, accuracy before and after a second
+/// request for the final answer, and every sample on which the two rules disagree.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grade {
@@ -32,6 +35,21 @@ pub struct Grade {
     /// The verdict that counts as correct.
     #[serde(default)]
     pub verdict: VerdictRule,
+    /// Which answer counts where the evaluation asked twice. Both are always counted in
+    /// `summary.json`.
+    #[serde(default)]
+    pub answers: Answers,
+}
+
+/// Which answer counts where there are two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Answers {
+    /// The first.
+    #[default]
+    First,
+    /// The one to the second request, where there was one.
+    Last,
 }
 
 /// Whose verdict counts.
@@ -64,8 +82,12 @@ pub struct Summary {
     pub unanswered: usize,
     /// Samples that repeat themselves.
     pub repetitive: usize,
-    /// The extraction audit: by rule, how many answers it found and how many were correct.
+    /// By rule, how many answers it found and how many were correct.
     pub extraction: BTreeMap<String, Found>,
+    /// The extraction audit of the first answers.
+    pub audit: Audit,
+    /// First answers against second ones.
+    pub retries: Retries,
     /// Samples on which the two verdicts differ.
     pub disagreements: Vec<Disagreement>,
 }
@@ -100,8 +122,17 @@ pub struct Disagreement {
     pub reasons: (String, String),
 }
 
+/// What one sample adds to the results.
+struct Row {
+    graded: Graded,
+    audit: AuditRow,
+    retries: Retries,
+}
+
 impl Summary {
-    fn add(&mut self, graded: &Graded) {
+    fn add(&mut self, Row { graded, audit, retries }: &Row) {
+        self.audit.add(audit);
+        self.retries.merge(retries);
         self.total += 1;
         self.correct += usize::from(graded.correct);
         self.qwen += usize::from(graded.qwen);
@@ -131,10 +162,32 @@ impl Summary {
 const CHUNK: usize = 512;
 
 impl Grade {
-    fn grade(&self, sample: Sample) -> Graded {
+    fn counts(&self, verdict: &Verdict) -> bool {
+        match self.verdict {
+            VerdictRule::Qwen => verdict.qwen,
+            VerdictRule::Strict => verdict.strict,
+        }
+    }
+
+    fn grade(&self, mut sample: Sample) -> Row {
         let data_name = self.data_name.as_deref().unwrap_or(&self.benchmark);
-        let verdict = grader::grade_output(&sample.text, &sample.gold, data_name);
-        Graded {
+        let first = grader::grade_output(&sample.text, &sample.gold, data_name);
+        let at_limit = sample.finish == "length";
+        let audit = audit_row(&sample.text, &sample.gold, data_name, at_limit, &first);
+        let both = sample.retry.as_ref().map(|retry| format!("{}{}", sample.text, retry.text));
+        let last =
+            sample.retry.as_ref().map(|retry| grader::grade_output(&retry.text, &sample.gold, data_name));
+        let mut retries = Retries::default();
+        retries.add(&first, last.as_ref(), |verdict| self.counts(verdict));
+        let mut verdict = first;
+        let repetition = repetition::score(&sample.text);
+        if let (Answers::Last, Some(mut last), Some(both)) = (self.answers, last, both) {
+            // The answer stands in what follows the first text.
+            last.span = last.span.map(|(start, end)| (start + sample.text.len(), end + sample.text.len()));
+            (verdict, sample.text) = (last, both);
+        }
+        let correct = self.counts(&verdict);
+        let graded = Graded {
             benchmark: self.benchmark.clone(),
             extracted: verdict.extracted,
             method: verdict.method.as_str().to_owned(),
@@ -142,19 +195,17 @@ impl Grade {
             qwen: verdict.qwen,
             strict: verdict.strict,
             reasons: (verdict.qwen_reason.as_str().to_owned(), verdict.strict_reason.as_str().to_owned()),
-            correct: match self.verdict {
-                VerdictRule::Qwen => verdict.qwen,
-                VerdictRule::Strict => verdict.strict,
-            },
-            repetition: repetition::score(&sample.text),
+            correct,
+            repetition,
             sample,
-        }
+        };
+        Row { graded, audit, retries }
     }
 }
 
 impl Stage for Grade {
     const KIND: &'static str = "grade";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn outputs(&self) -> Vec<String> {
         vec!["graded.jsonl".into(), "summary.json".into()]
@@ -162,6 +213,10 @@ impl Stage for Grade {
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let samples: Vec<Sample> = read_lines(&ctx.input(&self.samples)?, "samples.jsonl")?;
+        if samples.is_empty() {
+            return Err(StageError::input(format!("{}: no samples to grade", self.samples))
+                .with_help("check the evaluation's questions and `limit`"));
+        }
         let total = samples.len() as u64;
         let mut summary = Summary { benchmark: self.benchmark.clone(), ..Summary::default() };
         let path = ctx.out().join("graded.jsonl");
@@ -171,10 +226,10 @@ impl Stage for Grade {
             if ctx.stopping() {
                 return Err(StageError::stopped());
             }
-            let graded: Vec<Graded> = chunk.par_iter().map(|s| self.grade(s.clone())).collect();
+            let graded: Vec<Row> = chunk.par_iter().map(|s| self.grade(s.clone())).collect();
             for row in &graded {
                 summary.add(row);
-                let line = serde_json::to_string(row).map_err(|e| failed(e.into()))?;
+                let line = serde_json::to_string(&row.graded).map_err(|e| failed(e.into()))?;
                 writeln!(file, "{line}").map_err(failed)?;
             }
             ctx.progress(summary.total as u64, total, "samples");
@@ -193,11 +248,19 @@ mod tests {
     use std::path::Path;
 
     fn run(lines: &str, verdict: VerdictRule) -> Result<(Vec<Graded>, Summary), StageError> {
+        run_with(lines, verdict, Answers::First)
+    }
+
+    fn run_with(
+        lines: &str,
+        verdict: VerdictRule,
+        answers: Answers,
+    ) -> Result<(Vec<Graded>, Summary), StageError> {
         let dir = tempfile::tempdir().unwrap();
         let samples = dir.path().join("samples.jsonl");
         std::fs::write(&samples, lines).unwrap();
-        let stage =
-            Grade { samples: Input::new("@eval"), benchmark: "math500".into(), data_name: None, verdict };
+        let samples = Input::new("@eval");
+        let stage = Grade { samples, benchmark: "math500".into(), data_name: None, verdict, answers };
         let inputs = BTreeMap::from([("@eval".to_owned(), dir.path().to_owned())]);
         let out = tempfile::tempdir().unwrap();
         stage.run(&StageCtx::detached(out.path(), out.path(), inputs))?;
@@ -227,6 +290,33 @@ mod tests {
         let (graded, summary) = run(LINES, VerdictRule::Strict).unwrap();
         assert!(!graded[2].correct);
         assert_eq!(summary.correct, 1);
+    }
+
+    const RETRIED: &str = r#"{"id":"a","gold":"8","text":"3 + 5 = 8, so 9","finish":"stop","retry":{"text":"\n\\boxed{8}","tokens":3}}
+{"id":"b","gold":"8","text":"It is 8","finish":"length","retry":{"text":"\n\\boxed{7}","tokens":3}}
+{"id":"c","gold":"8","text":"\\boxed{8}","finish":"stop"}
+"#;
+
+    #[test]
+    fn first_and_second_answers_are_told_apart() {
+        let (graded, summary) = run(RETRIED, VerdictRule::Qwen).unwrap();
+        let correct = |graded: &[Graded]| graded.iter().map(|g| g.correct).collect::<Vec<_>>();
+        assert_eq!(correct(&graded), [false, true, true]);
+        let both =
+            Retries { total: 3, first_correct: 2, retried: 2, rescued: 1, spoiled: 1, final_correct: 2 };
+        assert_eq!(summary.retries, both);
+        assert_eq!((summary.audit.with_box, summary.audit.at_limit_without_box), (1, 1));
+        let (graded, summary) = run_with(RETRIED, VerdictRule::Qwen, Answers::Last).unwrap();
+        assert_eq!(correct(&graded), [true, false, true]);
+        assert_eq!((summary.correct, summary.retries), (2, both));
+        let (start, end) = graded[0].span.unwrap();
+        assert_eq!(&graded[0].sample.text[start..end], "8");
+        assert!(graded[0].sample.text.ends_with("boxed{8}"));
+    }
+
+    #[test]
+    fn nothing_to_grade_is_an_input_error() {
+        assert!(run("\n", VerdictRule::Qwen).unwrap_err().message.contains("no samples"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod eval;
 pub mod fetch;
 pub mod grade;
 pub mod init;
+pub mod prepare;
 pub mod report;
 pub mod synth;
 pub mod tokenizer;

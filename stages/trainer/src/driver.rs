@@ -72,6 +72,12 @@ pub trait Watch {
     /// An update is done.
     fn updated(&mut self, progress: &Progress) -> Control;
 
+    /// Update `step` is done and `trainee` is its result; told before the state that stands behind it
+    /// is saved, and again if a resumed run repeats the update. An error, as text, ends the run.
+    fn reached(&mut self, _step: u64, _trainee: &Trainee) -> Result<(), String> {
+        Ok(())
+    }
+
     /// `done` of the present update's `total` rollouts are finished; told several times a second at
     /// most. A stop drops the unfinished update: the run ends with the one before.
     fn sampled(&mut self, _done: usize, _total: usize) -> Control {
@@ -195,6 +201,9 @@ impl Run<'_> {
             state.timing.push(line(&clock.seconds));
             let progress =
                 Progress { step: state.step, total: self.total, metrics: &metrics, timing: &clock.seconds };
+            watch
+                .reached(state.step, &trainee)
+                .map_err(|problem| TrainError::Watch { step: state.step, problem })?;
             stopped = watch.updated(&progress) == Control::Stop;
             let due = self.saving.every > 0 && state.step % self.saving.every == 0;
             if due || stopped {

@@ -58,6 +58,14 @@ pub enum TrainError {
         /// What it said.
         problem: String,
     },
+    /// Whoever watches the run could not go on.
+    #[error("step {step}: {problem}")]
+    Watch {
+        /// The update, counted from 1.
+        step: u64,
+        /// What it said.
+        problem: String,
+    },
     /// The generation engine failed.
     #[error("step {step}: {problem}")]
     Rollout {

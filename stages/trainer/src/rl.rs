@@ -141,6 +141,9 @@ impl RlConfig {
     fn check(&self) -> Result<(), TrainError> {
         self.schedule.check()?;
         self.optimizer.check()?;
+        if self.steps == 0 {
+            return Err(TrainError::config("steps", "0 updates", "write at least 1"));
+        }
         if self.prompts == 0 {
             return Err(TrainError::config("prompts", "0 prompts per update", "write at least 1"));
         }

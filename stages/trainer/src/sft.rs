@@ -60,6 +60,8 @@ pub struct SftConfig {
     pub seed: u64,
     /// Measure the held-out loss every so many updates; 0 measures it at the end only.
     pub eval_every: u64,
+    /// Measure the held-out loss after these updates, too; 0 is before the first.
+    pub eval_at: Vec<u64>,
 }
 
 impl Default for SftConfig {
@@ -77,6 +79,7 @@ impl Default for SftConfig {
             shuffle: true,
             seed: 0,
             eval_every: 0,
+            eval_at: Vec::new(),
         }
     }
 }
@@ -90,6 +93,13 @@ impl SftConfig {
         }
     }
 
+    /// Whether the held-out loss is measured after update `step` (counted from 1; 0 is before the
+    /// first) because of its number.
+    fn evaluates(&self, step: u64) -> bool {
+        let regular = self.eval_every > 0 && step.is_multiple_of(self.eval_every);
+        regular || self.eval_at.contains(&step)
+    }
+
     /// Updates of a run over so many examples.
     pub fn updates(&self, examples: usize) -> u64 {
         self.visits(examples).div_ceil(self.batch.max(1) as u64)
@@ -100,6 +110,9 @@ impl SftConfig {
         self.optimizer.check()?;
         if self.batch == 0 {
             return Err(TrainError::config("batch", "0 sequences per update", "write at least 1"));
+        }
+        if self.steps == Some(0) {
+            return Err(TrainError::config("steps", "0 updates", "write at least 1"));
         }
         if self.steps.is_none() && !(self.epochs.is_finite() && self.epochs > 0.0) {
             return Err(TrainError::config(
@@ -117,6 +130,10 @@ impl SftConfig {
         let mut identity: Identity = json.as_object().cloned().unwrap_or_default().into_iter().collect();
         for setting in ["steps", "epochs"] {
             identity.remove(setting);
+        }
+        // A state saved before this setting existed says nothing of it.
+        if self.eval_at.is_empty() {
+            identity.remove("eval_at");
         }
         identity.insert("loop".into(), "sft".into());
         identity.insert("data".into(), digest(train).into());
@@ -204,7 +221,7 @@ impl Job<'_> {
         let Update { trainee, state, step, clock, .. } = update;
         let config = self.config;
         let mut metrics = Metrics::default();
-        if step == 0 && config.eval_every > 0 && !self.held_out.is_empty() {
+        if step == 0 && config.evaluates(0) && !self.held_out.is_empty() {
             let loss = self.held_out_loss(&trainee.current());
             metrics.set("initial_held_out_loss", loss);
             clock.lap("evaluation");
@@ -234,8 +251,7 @@ impl Job<'_> {
         clock.lap("update");
 
         let last = step + 1 == self.total;
-        let due = config.eval_every > 0 && (step + 1).is_multiple_of(config.eval_every);
-        if (due || last) && !self.held_out.is_empty() {
+        if (config.evaluates(step + 1) || last) && !self.held_out.is_empty() {
             metrics.set("held_out_loss", self.held_out_loss(&trainee.current()));
             clock.lap("evaluation");
         }

@@ -22,6 +22,7 @@ fn graded(id: usize, correct: bool, level: u32) -> Graded {
             seconds: 0.5,
             level: Some(level.to_string()),
             subject: None,
+            retry: None,
         },
         extracted: "1".into(),
         method: "boxed".into(),

@@ -3,10 +3,12 @@
 //! - [`http`]: one resumable download
 //! - [`hub`]: repositories of the Hugging Face hub, over its plain HTTP interface
 //! - [`mirror`]: local folders that stand in for the network
+//! - [`archive`]: one file out of a zip archive
 //!
 //! The `hf-hub` crate (1.0) is not used: it brings tokio, reqwest, hyper and the Xet client, keeps a
 //! second copy of every file in a cache of its own, and cannot resume into a stage's state folder.
 
+mod archive;
 mod http;
 mod hub;
 mod mirror;
@@ -46,9 +48,12 @@ pub struct Fetch {
     /// BLAKE3 digest (64 hex digits) that the file or folder must have.
     #[serde(default)]
     pub digest: Option<String>,
-    /// Name of the fetched file. Left out: the last part of the source.
+    /// Name of the fetched file. Left out: the last part of the source (or of `member`).
     #[serde(default)]
     pub rename: Option<String>,
+    /// The source is a zip archive (a Python wheel is one), and this file in it is all that is kept.
+    #[serde(default)]
+    pub member: Option<String>,
 }
 
 /// What kind of place a source names.
@@ -80,6 +85,14 @@ impl Fetch {
         if let Some(name) = &self.rename {
             return Some(name.clone());
         }
+        if let Some(member) = &self.member {
+            return member.rsplit('/').next().map(str::to_owned);
+        }
+        self.source_name()
+    }
+
+    /// The last part of a source that is one file.
+    fn source_name(&self) -> Option<String> {
         let path = match self.place()? {
             Place::Web(url) => url.split(['?', '#']).next()?.splitn(4, '/').nth(3)?,
             Place::Local(path) => path,
@@ -98,6 +111,9 @@ impl Fetch {
         if !self.files.is_empty() {
             name += &format!("#{}", self.files.join(","));
         }
+        if let Some(member) = &self.member {
+            name += &format!("#{member}");
+        }
         name
     }
 
@@ -110,7 +126,10 @@ impl Fetch {
     fn bring(&self, ctx: &StageCtx, hub: &Hub) -> Result<(PathBuf, Option<String>), StageError> {
         let place = self.place().ok_or_else(|| StageError::input(UNKNOWN_SOURCE))?;
         let patterns = self.patterns().map_err(StageError::input)?;
-        let name = self.file_name();
+        let name = match self.member {
+            Some(_) => Some(ARCHIVE.to_owned()),
+            None => self.file_name(),
+        };
         if let Some(local) = mirror::lookup(ctx.access(), &self.source) {
             ctx.message(format!("{} comes from a mirror", http::shown(&self.source)));
             return Ok((mirror::copy(ctx, &local, name.as_deref(), &patterns)?, None));
@@ -143,7 +162,12 @@ impl Fetch {
     }
 
     fn fetch(&self, ctx: &StageCtx, hub: &Hub) -> Result<(), StageError> {
-        let (path, revision) = self.bring(ctx, hub)?;
+        let (mut path, revision) = self.bring(ctx, hub)?;
+        if let Some(member) = &self.member {
+            let wanted = ctx.out().join(self.file_name().unwrap_or_default());
+            archive::take(ctx, &path, member, &wanted)?;
+            path = wanted;
+        }
         let digest = path_digest(&path, &Memo::in_memory())
             .map_err(|e| StageError::environment(format!("{e}")))?
             .to_string();
@@ -173,6 +197,8 @@ impl Fetch {
     }
 }
 
+/// What an archive is called until its member is taken out.
+const ARCHIVE: &str = ".archive";
 const UNKNOWN_SOURCE: &str = "not a source";
 const NO_NAME: &str = "the URL names no file";
 
@@ -231,6 +257,14 @@ impl Stage for Fetch {
         }
         if self.rename.as_deref().is_some_and(|name| !mirror::is_plain_path(name)) {
             add("rename", "not a file name", "write a relative name without `..`");
+        }
+        if let Some(member) = &self.member {
+            if matches!(place, Some(Place::Hub(_))) {
+                add("member", "a repository is no archive", "name the file in `files`");
+            }
+            if !mirror::is_plain_path(member) {
+                add("member", "not a file in an archive", "write its path as the archive lists it");
+            }
         }
         if let Err(message) = self.patterns() {
             add("files", &message, "correct the pattern");

@@ -41,6 +41,7 @@ fn graded(arm: usize, id: usize, questions: usize) -> Graded {
             seconds: 0.1,
             level: Some((id % 3 + 1).to_string()),
             subject: None,
+            retry: None,
             text,
         },
         extracted: if truncated { String::new() } else { answer.to_string() },

@@ -1,13 +1,13 @@
 //! From rows to token sequences.
 
 use engine::kind::{Input, StageCtx, StageError};
-use lm::template::PromptTemplate;
 use trainer::data::Sequence;
 use trainer::trainee::Trainee;
 
 use super::Train;
+use crate::demonstration::Demonstrator;
 use crate::model::{OpenModel, device};
-use crate::questions::{Question, read_questions};
+use crate::questions::read_questions;
 
 impl Train {
     /// The model (in f32 where every parameter trains on the CPU) and what trains on it.
@@ -44,35 +44,13 @@ impl Train {
         limit: Option<usize>,
     ) -> Result<Vec<Sequence>, StageError> {
         let rows = read_questions(&ctx.input(rows)?, limit)?;
-        rows.iter().map(|row| self.sequence(opened, row)).collect()
+        let demonstrator = Demonstrator::new(opened, &self.prompt)?;
+        rows.iter()
+            .map(|row| {
+                let solution = row.solution.as_deref().unwrap_or(&row.gold);
+                let made = demonstrator.make(&row.problem, solution)?;
+                Ok(Sequence::completion(&made.prompt, &made.answer))
+            })
+            .collect()
     }
-
-    /// A prompt and the worked solution, ended by the token that ends a turn.
-    fn sequence(&self, opened: &OpenModel, row: &Question) -> Result<Sequence, StageError> {
-        let prompt = self.prompt.prepare(opened, &row.problem, &[])?.ids;
-        let solution = row.solution.as_deref().unwrap_or(&row.gold);
-        let text = format!("{}{solution}", separator(self.prompt.template));
-        let mut completion = opened.tokenizer.encode(&text).map_err(StageError::input)?;
-        completion.push(end_of_turn(opened, self.prompt.template)?);
-        Ok(Sequence::completion(&prompt, &completion))
-    }
-}
-
-/// What stands between a prompt and its answer: templates of plain text end at a word.
-fn separator(template: PromptTemplate) -> &'static str {
-    match template {
-        PromptTemplate::QuestionAnswer => " ",
-        PromptTemplate::Plain => "\n",
-        _ => "",
-    }
-}
-
-/// The token that a trained answer ends with.
-fn end_of_turn(opened: &OpenModel, template: PromptTemplate) -> Result<u32, StageError> {
-    let turn_end = template.turn_end().and_then(|token| opened.tokenizer.token_id(token));
-    let first = || opened.stop_tokens(template).first().copied();
-    turn_end.or_else(first).ok_or_else(|| {
-        StageError::input("the model names no token that ends a text")
-            .with_help("add `eos_token_id` to its generation_config.json")
-    })
 }

@@ -43,11 +43,21 @@ pub struct Demonstrations {
     pub pack: bool,
     /// Measure the held-out loss every so many updates; 0 at the end only.
     pub eval_every: u64,
+    /// Measure the held-out loss after these updates, too; 0 is before the first.
+    pub eval_at: Vec<u64>,
 }
 
 impl Default for Demonstrations {
     fn default() -> Self {
-        Self { epochs: 1.0, steps: None, batch: 32, shuffle: true, pack: true, eval_every: 0 }
+        Self {
+            epochs: 1.0,
+            steps: None,
+            batch: 32,
+            shuffle: true,
+            pack: true,
+            eval_every: 0,
+            eval_at: Vec::new(),
+        }
     }
 }
 
@@ -105,6 +115,27 @@ impl Default for SpftMethod {
 }
 
 impl Method {
+    /// Updates, where the method says how many.
+    pub(super) fn steps(&self) -> Option<u64> {
+        match self {
+            Self::Sft(sft) => sft.steps,
+            Self::Psft(psft) => psft.demonstrations.steps,
+            Self::Spft(spft) => spft.demonstrations.steps,
+            Self::Rloo(rloo) => Some(rloo.rollouts.steps),
+            Self::Entropy(entropy) => Some(entropy.rollouts.steps),
+        }
+    }
+
+    /// Answers generated for an update, where the method generates any.
+    pub(super) fn rollouts(&self) -> Option<u64> {
+        let rollouts = match self {
+            Self::Rloo(rloo) => &rloo.rollouts,
+            Self::Entropy(entropy) => &entropy.rollouts,
+            Self::Sft(_) | Self::Psft(_) | Self::Spft(_) => return None,
+        };
+        Some((rollouts.prompts * rollouts.group) as u64)
+    }
+
     /// Values out of range.
     pub(super) fn check(&self) -> Vec<ParamProblem> {
         let mut problems = Vec::new();
@@ -115,6 +146,13 @@ impl Method {
             Self::Rloo(rloo) => return rloo.check(),
             Self::Entropy(entropy) => return entropy.check(),
         };
+        if demonstrations.steps == Some(0) {
+            problems.push(ParamProblem {
+                param: format!("{place}.steps"),
+                message: "0 updates".into(),
+                help: "write 1 or more, or set `epochs` instead".into(),
+            });
+        }
         if demonstrations.batch == 0 {
             problems.push(ParamProblem {
                 param: format!("{place}.batch"),
@@ -162,6 +200,7 @@ impl Method {
             shuffle: demonstrations.shuffle,
             seed: train.seed,
             eval_every: demonstrations.eval_every,
+            eval_at: demonstrations.eval_at.clone(),
         })
     }
 }

@@ -1,32 +1,35 @@
 //! `train`: trains a model, or an adapter on it.
 //!
 //! `method`: what is learnt from, with its settings; `examples`: from rows to token sequences;
-//! `output`: what is written. The mathematics and the loops are the crate `trainer`'s.
+//! `watch`: progress and snapshots; `output`: what is written. The mathematics and the loops are the crate `trainer`'s.
 
 mod examples;
 mod method;
 mod output;
 mod reward;
+mod watch;
 
 use std::collections::BTreeMap;
 
 use engine::kind::{Input, ParamProblem, Stage, StageCtx, StageError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use trainer::Saving;
 use trainer::optim::AdamW;
 use trainer::schedule::{Schedule, Shape};
-use trainer::{Control, Progress, Saving, TrainError};
 
 use crate::adapter::AdapterParams;
 use crate::model::{OpenModel, Precision, PromptParams};
 pub use method::Method;
+use watch::Watching;
 
 /// Trains a model, or an adapter on a frozen model.
 ///
 /// Without `adapter` every parameter trains and the result is a checkpoint in `model/`; with one the
 /// model stays frozen and the result is in `adapter/`. Beside it stand `metrics.jsonl` (a line an
-/// update), `timing.jsonl` (seconds by activity) and `summary.json`. A killed run goes on from its
-/// last saved update and ends with the same bytes.
+/// update), `timing.jsonl` (seconds by activity), `summary.json`, and in `snapshots/` what training
+/// had reached on the way. A killed run goes on from its last saved update and ends with the same
+/// bytes.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Train {
@@ -81,6 +84,13 @@ pub struct Train {
     /// Save the resumable state every so many updates.
     #[serde(default = "default_save_every")]
     pub save_every: u64,
+    /// Also write the f32 weights that training kept, as a checkpoint in `masters/`; for models
+    /// that train whole.
+    #[serde(default)]
+    pub masters: bool,
+    /// Keep the model (or adapter) as it is after these updates, in `snapshots/NUMBER`.
+    #[serde(default)]
+    pub snapshots: Vec<u64>,
 }
 
 fn default_micro_tokens() -> usize {
@@ -93,11 +103,17 @@ fn default_save_every() -> u64 {
 
 impl Stage for Train {
     const KIND: &'static str = "train";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn outputs(&self) -> Vec<String> {
         let trained = if self.adapter.is_some() { "adapter" } else { "model" };
-        [trained, "metrics.jsonl", "timing.jsonl", "summary.json"].map(str::to_owned).into()
+        let mut outputs: Vec<String> =
+            [trained, "metrics.jsonl", "timing.jsonl", "summary.json"].map(str::to_owned).into();
+        if self.masters {
+            outputs.push("masters".into());
+        }
+        outputs.extend(self.snapshots.iter().map(|step| Self::snapshot(*step)));
+        outputs
     }
 
     fn check(&self) -> Vec<ParamProblem> {
@@ -110,6 +126,17 @@ impl Stage for Train {
         }
         if self.micro_tokens == 0 {
             wrong("micro_tokens", "no token fits".into(), "write the most tokens a forward pass may hold");
+        }
+        if self.masters && self.adapter.is_some() {
+            wrong("masters", "an adapter is f32 already".into(), "remove it");
+        }
+        let steps = self.method.steps().unwrap_or(u64::MAX);
+        for step in self.snapshots.iter().filter(|step| !(1..=steps).contains(*step)) {
+            wrong(
+                "snapshots",
+                format!("there is no update {step}"),
+                "name updates from 1 to the last; before the first, the model is the one to start from",
+            );
         }
         if let Some(adapter) = &self.adapter {
             problems.extend(adapter.check("adapter"));
@@ -136,8 +163,9 @@ impl Stage for Train {
             demonstrations => {
                 let (train, held_out) = self.sequences(ctx, &opened)?;
                 let config = demonstrations.sft_config(self)?;
-                trainer::sft::train(&config, trainee, &train, &held_out, &saving, &mut on_step(ctx))
-                    .map_err(train_error)?
+                let mut watch = Watching { train: self, ctx, opened: &opened };
+                trainer::sft::train(&config, trainee, &train, &held_out, &saving, &mut watch)
+                    .map_err(StageError::input)?
             }
         };
         if !outcome.finished {
@@ -148,23 +176,13 @@ impl Stage for Train {
 }
 
 impl Train {
+    /// Where a snapshot lies: below the artifact, and below the resumable state until then.
+    fn snapshot(step: u64) -> String {
+        format!("snapshots/{step}")
+    }
+
     /// The learning rate as a function of the update.
     fn learning_rate(&self) -> Schedule {
         Schedule { lr: self.lr, warmup_steps: self.warmup_steps, shape: self.schedule, floor: self.lr_floor }
     }
-}
-
-/// Reports every update and passes a request to stop on.
-fn on_step(ctx: &StageCtx) -> impl FnMut(&Progress) -> Control + '_ {
-    |progress| {
-        let values = progress.metrics.values.iter().chain(&progress.timing.values);
-        let values = values.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect();
-        ctx.metrics(progress.step, values);
-        ctx.progress(progress.step, progress.total, "updates");
-        if ctx.stopping() { Control::Stop } else { Control::Continue }
-    }
-}
-
-fn train_error(error: TrainError) -> StageError {
-    StageError::input(error)
 }

@@ -13,7 +13,8 @@ use trainer::rollout::Rollout;
 use trainer::trainee::Trainee;
 use trainer::{Outcome, Saving};
 
-use super::{Train, on_step, train_error};
+use super::Train;
+use super::watch::Watching;
 use crate::model::OpenModel;
 use crate::questions::{Question, read_questions};
 use crate::sampling::Sampling;
@@ -158,6 +159,9 @@ impl Rollouts {
         let mut wrong = |param: &str, message: String, help: String| {
             problems.push(ParamProblem { param: format!("method.rollouts.{param}"), message, help });
         };
+        if self.steps == 0 {
+            wrong("steps", "0 updates".into(), "write 1 or more".into());
+        }
         if self.prompts == 0 {
             wrong("prompts", "0 prompts per update".into(), "write 1 or more".into());
         }
@@ -286,8 +290,9 @@ impl Rollouts {
             Ok(rollouts.par_iter().map(reward).collect())
         };
         let tokenizer = Some(&opened.tokenizer);
-        trainer::rl::train(&config, trainee, &prompts, tokenizer, &mut grade, saving, &mut on_step(ctx))
-            .map_err(train_error)
+        let mut watch = Watching { train, ctx, opened };
+        trainer::rl::train(&config, trainee, &prompts, tokenizer, &mut grade, saving, &mut watch)
+            .map_err(StageError::input)
     }
 }
 

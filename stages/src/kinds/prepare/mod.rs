@@ -1,0 +1,319 @@
+//! `prepare`: a training set out of raw rows, with a count for every row that was dropped.
+//!
+//! - [`rows`]: raw rows in
+//! - [`contamination`]: benchmark questions that training rows repeat
+//! - [`solution`]: solutions brought into form and checked
+//! - [`counts`]: the report of what was kept and dropped
+
+mod contamination;
+mod counts;
+mod rows;
+mod solution;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use engine::kind::{Input, Inputs, ParamProblem, Stage, StageCtx, StageError};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::demonstration::Demonstrator;
+use crate::model::{OpenModel, PromptParams};
+use crate::questions::read_questions;
+use contamination::{Filter, Level, normalised};
+use counts::{Counts, Reason};
+use rows::{Fields, Row, read_rows};
+
+/// Makes a training set out of raw rows: formats, filters, drops duplicates, shuffles, splits.
+///
+/// A row passes these gates in this order, and the first that stops it counts it: it has a problem
+/// and an answer; it is not there already; it repeats no question of a benchmark (`benchmarks`:
+/// exactly, then with other numbers, then by a run of words); its solution ends in a box and both
+/// benchmarks' extractors read the answer from it (`boxed`); prompt and solution fit `max_tokens`.
+/// What is left is shuffled, cut to `limit` and split.
+///
+/// Writes `train.jsonl` and `held_out.jsonl` (fields `problem`, `solution`, `answer`), `counts.json`
+/// with the number of rows that each gate stopped, and `dropped.jsonl` with each of these rows, the
+/// reason, and for contamination the benchmark's question. The same input gives the same bytes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Prepare {
+    /// The raw rows: JSON lines, or `.json` files that hold one array; several are read in the
+    /// order of their labels.
+    pub data: Inputs,
+    /// Names of the fields of a raw row.
+    #[serde(default)]
+    pub fields: Fields,
+    /// Benchmarks whose questions must not be trained on: `"@questions[*]"`, or each with a label for
+    /// the counts.
+    #[serde(default)]
+    pub benchmarks: Inputs,
+    /// How alike a row and a question may not be.
+    #[serde(default = "all_levels")]
+    pub levels: Vec<Level>,
+    /// A row that shares so many successive words with a benchmark's question is dropped. Questions
+    /// with fewer words are compared by runs of 8, or not by words at all if they have fewer.
+    #[serde(default = "default_ngram")]
+    pub ngram: usize,
+    /// Take GSM8K's calculator notes (`<<48/2=24>>`) and its last line (`#### 24`) off solutions.
+    #[serde(default)]
+    pub strip_gsm8k: bool,
+    /// Add a last line with the boxed answer to a solution without a box, and drop rows whose answer
+    /// cannot be read from the solution by every one of `extractors`.
+    #[serde(default)]
+    pub boxed: bool,
+    /// The benchmarks whose extraction and rules of equality must find the answer in a solution.
+    #[serde(default = "default_extractors")]
+    pub extractors: Vec<String>,
+    /// The model whose tokens `max_tokens` counts.
+    #[serde(default)]
+    pub model: Option<Input>,
+    /// How training will put the problem to the model.
+    #[serde(default)]
+    pub prompt: PromptParams,
+    /// Drop rows whose prompt and solution have more tokens than this.
+    #[serde(default)]
+    pub max_tokens: Option<usize>,
+    /// Put the rows in a random order before they are cut and split.
+    #[serde(default = "yes")]
+    pub shuffle: bool,
+    /// Seed of that order.
+    #[serde(default)]
+    pub seed: u64,
+    /// Rows to hold out. No other row with one of their problems is trained on.
+    #[serde(default)]
+    pub held_out: usize,
+    /// Most rows to train on.
+    #[serde(default)]
+    pub limit: Option<usize>,
+}
+
+fn all_levels() -> Vec<Level> {
+    Level::ALL.into()
+}
+
+fn default_ngram() -> usize {
+    13
+}
+
+fn default_extractors() -> Vec<String> {
+    vec!["gsm8k".into(), "math500".into()]
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Stage for Prepare {
+    const KIND: &'static str = "prepare";
+    const VERSION: u32 = 1;
+
+    fn outputs(&self) -> Vec<String> {
+        ["train.jsonl", "held_out.jsonl", "counts.json", "dropped.jsonl"].map(str::to_owned).into()
+    }
+
+    fn check(&self) -> Vec<ParamProblem> {
+        let mut problems = Vec::new();
+        let mut wrong = |param: &str, message: &str, help: &str| {
+            problems.push(ParamProblem { param: param.into(), message: message.into(), help: help.into() });
+        };
+        if self.data.0.is_empty() {
+            wrong("data", "no rows", "refer to a file of rows, such as \"@raw/train.jsonl\"");
+        }
+        if self.max_tokens.is_some() != self.model.is_some() {
+            wrong(
+                "max_tokens",
+                "tokens are counted with a model's tokenizer",
+                "set `model` and `max_tokens`",
+            );
+        }
+        if self.ngram < contamination::SHORT {
+            wrong("ngram", "so short a run of words is no evidence", "write 8 or more; 13 is usual");
+        }
+        if self.boxed && self.extractors.is_empty() {
+            wrong("extractors", "nothing reads the answers", "name at least one, such as [\"math500\"]");
+        }
+        if self.limit == Some(0) {
+            wrong("limit", "no rows to train on", "write 1 or more, or leave it out");
+        }
+        problems
+    }
+
+    fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let filter = self.filter(ctx)?;
+        let opened = match &self.model {
+            Some(model) => Some(OpenModel::open(&ctx.input(model)?)?),
+            None => None,
+        };
+        let demonstrator = match &opened {
+            Some(opened) => Some(Demonstrator::new(opened, &self.prompt)?),
+            None => None,
+        };
+        let mut gates = Gates {
+            params: self,
+            filter,
+            demonstrator,
+            seen: HashSet::new(),
+            counts: Counts::new(self.benchmarks.0.keys().map(|label| benchmark_of(label))),
+            dropped: writer(&ctx.out().join("dropped.jsonl"))?,
+        };
+        let mut kept = Vec::new();
+        let files = self.data.0.len() as u64;
+        for (done, input) in self.data.0.values().enumerate() {
+            let path = ctx.input(input)?;
+            for row in read_rows(&path, &self.fields)? {
+                if ctx.stopping() {
+                    return Err(StageError::stopped());
+                }
+                kept.extend(gates.pass(row)?);
+            }
+            ctx.progress(done as u64 + 1, files, "files");
+        }
+        if self.shuffle {
+            shuffle(&mut kept, self.seed);
+        }
+        let (train, held_out) = self.split(kept, &mut gates)?;
+        if train.is_empty() {
+            return Err(StageError::input(format!(
+                "no row is left to train on of {} that were read",
+                gates.counts.read
+            ))
+            .with_help(format!("what was dropped: {}", gates.counts.dropped_text())));
+        }
+        write_rows(&ctx.out().join("train.jsonl"), &train)?;
+        write_rows(&ctx.out().join("held_out.jsonl"), &held_out)?;
+        gates.counts.finish(train.len(), held_out.len());
+        gates.dropped.flush().map_err(StageError::environment)?;
+        let path = ctx.out().join("counts.json");
+        let text = serde_json::to_string_pretty(&gates.counts).map_err(StageError::environment)?;
+        std::fs::write(&path, text + "\n").map_err(|error| StageError::io(&path, error))
+    }
+}
+
+impl Prepare {
+    fn filter(&self, ctx: &StageCtx) -> Result<Filter, StageError> {
+        let mut filter = Filter::new(&self.levels, self.ngram);
+        for (label, input) in &self.benchmarks.0 {
+            for question in read_questions(&ctx.input(input)?, None)? {
+                filter.add(benchmark_of(label), &question.id, &question.problem);
+            }
+        }
+        Ok(filter)
+    }
+
+    /// The first `limit` rows to train on, and the rows held out of all.
+    fn split(&self, rows: Vec<Row>, gates: &mut Gates) -> Result<(Vec<Row>, Vec<Row>), StageError> {
+        let mut rows = rows.into_iter();
+        let held_out: Vec<Row> = rows.by_ref().take(self.held_out).collect();
+        let kept_back: HashSet<String> = held_out.iter().map(|row| normalised(&row.problem)).collect();
+        let mut train = Vec::new();
+        for row in rows {
+            if kept_back.contains(&normalised(&row.problem)) {
+                gates.drop(&row, Reason::HeldOutProblem, None)?;
+            } else if self.limit.is_some_and(|limit| train.len() >= limit) {
+                // Not worth a line each: nothing is wrong with these.
+                gates.counts.add(Reason::BeyondLimit);
+            } else {
+                train.push(row);
+            }
+        }
+        Ok((train, held_out))
+    }
+}
+
+/// `gsm8k` of the label `gsm8k` or `benchmark=gsm8k`.
+fn benchmark_of(label: &str) -> &str {
+    label.rsplit('=').next().unwrap_or(label)
+}
+
+/// The gates that rows pass, and what they have seen.
+struct Gates<'a> {
+    params: &'a Prepare,
+    filter: Filter,
+    demonstrator: Option<Demonstrator<'a>>,
+    seen: HashSet<(String, String)>,
+    counts: Counts,
+    dropped: BufWriter<File>,
+}
+
+impl Gates<'_> {
+    /// The row in its final form, unless a gate stops it.
+    fn pass(&mut self, mut row: Row) -> Result<Option<Row>, StageError> {
+        self.counts.read += 1;
+        if row.problem.trim().is_empty() || row.answer.trim().is_empty() {
+            return self.drop(&row, Reason::Incomplete, None);
+        }
+        if !self.seen.insert((normalised(&row.problem), normalised(&row.solution))) {
+            return self.drop(&row, Reason::Duplicate, None);
+        }
+        if let Some(hit) = self.filter.find(&row.problem) {
+            let place = json!({"benchmark": hit.benchmark, "question": hit.question});
+            self.counts.hit(&hit);
+            return self.drop(&row, Reason::Contaminated(hit.level), Some(place));
+        }
+        row.answer = grader::final_answer(&row.answer);
+        if self.params.strip_gsm8k {
+            row.solution = solution::without_notes(&row.solution);
+        }
+        if self.params.boxed {
+            if solution::add_box(&mut row) {
+                self.counts.boxes_added += 1;
+            }
+            if !solution::is_readable(&row, &self.params.extractors) {
+                return self.drop(&row, Reason::Unreadable, None);
+            }
+        }
+        if let (Some(demonstrator), Some(most)) = (&self.demonstrator, self.params.max_tokens) {
+            let tokens = demonstrator.make(&row.problem, &row.solution)?.tokens();
+            if tokens > most {
+                return self.drop(&row, Reason::TooLong, Some(json!({"tokens": tokens})));
+            }
+            self.counts.tokens(tokens);
+        }
+        Ok(Some(row))
+    }
+
+    fn drop(
+        &mut self,
+        row: &Row,
+        reason: Reason,
+        place: Option<serde_json::Value>,
+    ) -> Result<Option<Row>, StageError> {
+        self.counts.add(reason);
+        let line =
+            json!({"row": row.number, "reason": reason.name(), "place": place, "problem": row.problem});
+        writeln!(self.dropped, "{line}").map_err(StageError::environment)?;
+        Ok(None)
+    }
+}
+
+/// Fisher and Yates's shuffle.
+fn shuffle<T>(rows: &mut [T], seed: u64) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for last in (1..rows.len()).rev() {
+        // High bits of a 64×64-bit product: uniform to within 2⁻⁶⁴ · n.
+        let at = (u128::from(rng.next_u64()) * (last as u128 + 1)) >> 64;
+        rows.swap(last, at as usize);
+    }
+}
+
+fn writer(path: &Path) -> Result<BufWriter<File>, StageError> {
+    File::create(path).map(BufWriter::new).map_err(|error| StageError::io(path, error))
+}
+
+fn write_rows(path: &Path, rows: &[Row]) -> Result<(), StageError> {
+    let mut file = writer(path)?;
+    for row in rows {
+        let line = json!({"problem": row.problem, "solution": row.solution, "answer": row.answer});
+        writeln!(file, "{line}").map_err(|error| StageError::io(path, error))?;
+    }
+    file.flush().map_err(|error| StageError::io(path, error))
+}
+
+#[cfg(test)]
+mod tests;
