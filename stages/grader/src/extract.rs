@@ -226,7 +226,15 @@ pub(crate) fn last_number(text: &str) -> Option<(usize, usize)> {
 }
 
 /// Drops line breaks with the spaces after them, one leading `:`, one trailing `.` and `/`.
-fn tidy(answer: &str) -> String {
+fn tidy(answer: &str) -> Cow<'_, str> {
+    fn ends(s: &str) -> &str {
+        let s = s.strip_prefix(':').unwrap_or(s);
+        let s = s.strip_suffix('.').unwrap_or(s);
+        s.strip_suffix('/').unwrap_or(s)
+    }
+    if !answer.contains('\n') {
+        return Cow::Borrowed(ends(answer));
+    }
     let mut out = String::with_capacity(answer.len());
     let mut after_break = false;
     for c in answer.chars() {
@@ -235,11 +243,7 @@ fn tidy(answer: &str) -> String {
             out.push(c);
         }
     }
-    let mut s = out.as_str();
-    s = s.strip_prefix(':').unwrap_or(s);
-    s = s.strip_suffix('.').unwrap_or(s);
-    s = s.strip_suffix('/').unwrap_or(s);
-    s.to_string()
+    Cow::Owned(ends(&out).to_string())
 }
 
 /// The text without [`STRAY`], and the places (in the clean text) where it was taken out.

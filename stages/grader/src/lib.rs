@@ -118,10 +118,12 @@ fn with_choice_rule(pred: String, text: &str, gold: &str) -> String {
 
 /// The final answer within a gold: the box of a worked solution, what follows `####`, or itself.
 pub fn final_answer(gold: &str) -> String {
-    if let Some(found) = extract_gsm8k(gold) {
+    if gold.contains('#')
+        && let Some(found) = extract_gsm8k(gold)
+    {
         return found.raw;
     }
-    if gold.contains("boxed{") {
+    if gold.contains('b') && gold.contains("boxed{") {
         return extract_answer(gold, "math").raw;
     }
     gold.trim().to_string()

@@ -173,6 +173,44 @@ proptest! {
         prop_assert!(v.equal, "{} | {} | {:?}", plain, braced, v);
     }
 
+    /// Not only what is equal stays equal: what differs stays different.
+    #[test]
+    fn decoration_changes_no_verdict(
+        a in formula(),
+        b in formula(),
+        change in 0usize..3,
+        gaps in prop::collection::vec(0usize..4, 400),
+    ) {
+        // The same formula, the same with another number, or any other.
+        let mut other = a.clone();
+        match change {
+            0 => {}
+            1 => {
+                if let Some(t) = other.iter_mut().rev().find(|t| t.parse::<u32>().is_ok()) {
+                    t.push('1');
+                }
+            }
+            _ => other = b,
+        }
+        let (plain, gold) = (tight(&a), tight(&other));
+        let verdict = equal(&plain, &gold).equal;
+        let mut spaced = String::new();
+        for (k, t) in a.iter().enumerate() {
+            spaced.push_str(t);
+            spaced.push_str([" ", r"\,", "  ", r"\;"][gaps[k % gaps.len()]]);
+        }
+        for decorated in [
+            spaced.clone(),
+            format!("{{{plain}}}"),
+            format!("{{{{{spaced}}}}}"),
+            format!("${plain}$"),
+            format!(r"\left({plain}\right)"),
+        ] {
+            let v = equal(&decorated, &gold).equal;
+            prop_assert_eq!(v, verdict, "{} | {}", decorated, gold);
+        }
+    }
+
     #[test]
     fn symmetric_on_formulas(a in answer(), b in answer()) {
         let (a, b) = (tight(&a), tight(&b));
@@ -198,4 +236,31 @@ proptest! {
     fn no_panic_on_any_text(a in ".{0,60}", b in ".{0,60}") {
         equal(&a, &b);
     }
+}
+
+/// The same over real answers: every pair of the reviewed sample.
+#[test]
+fn real_answers_keep_their_verdicts() {
+    #[derive(serde::Deserialize)]
+    struct Pair {
+        pred: String,
+        gold: String,
+    }
+    let mut wrong = Vec::new();
+    for line in include_str!("data/strict_pairs.jsonl").lines() {
+        let Pair { pred, gold } = serde_json::from_str(line).unwrap();
+        let verdict = equal(&pred, &gold).equal;
+        assert!(equal(&pred, &pred).equal, "{pred}");
+        let mut forms = vec![format!("  {pred}\t"), format!("\n{pred}")];
+        if !pred.contains('$') && !pred.contains("**") && !pred.trim().is_empty() {
+            forms.push(format!("${pred}$"));
+            forms.push(format!(r"\({pred}\)"));
+        }
+        for form in forms {
+            if equal(&form, &gold).equal != verdict || equal(&gold, &form).equal != verdict {
+                wrong.push(format!("{form} | {gold} | {verdict}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

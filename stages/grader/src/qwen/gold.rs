@@ -11,7 +11,7 @@ use crate::extract::{extract_answer, keeps_units, normalised};
 pub fn parse_ground_truth(gold: &str, data_name: &str) -> String {
     match data_name {
         "math" | "math500" | "minerva_math" => {
-            let answer = if gold.contains("boxed") {
+            let answer = if gold.contains('b') && gold.contains("boxed") {
                 extract_answer(gold, data_name).answer
             } else {
                 normalised(gold, data_name)

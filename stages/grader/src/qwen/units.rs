@@ -207,7 +207,14 @@ pub fn drop_units(text: &mut String) {
         }
     };
     if text.is_ascii() {
-        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).for_each(&mut look);
+        let mut start = 0;
+        for (end, b) in text.bytes().enumerate() {
+            if !(b.is_ascii_alphanumeric() || b == b'_') {
+                look(&text[start..end]);
+                start = end + 1;
+            }
+        }
+        look(&text[start..]);
     } else {
         text.split(|c| !pystr::is_word(c)).for_each(&mut look);
     }

@@ -58,9 +58,11 @@ pub fn word_to_num(text: &str) -> Option<String> {
         return None;
     }
     // A single look at the words first: hardly any answer names a number.
-    let mut parts = text.split(|c: char| c == '-' || pystr::is_space(c));
-    if text.is_ascii() && !parts.any(may_be_number_word) {
-        return None;
+    if text.is_ascii() {
+        let mut parts = text.split(|c: char| c == '-' || (c <= ' ' && pystr::is_space(c)));
+        if !parts.any(may_be_number_word) {
+            return None;
+        }
     }
     let lower = text.replace('-', " ").to_lowercase();
     let words: Vec<Word> = lower.split(pystr::is_space).filter_map(word).collect();
@@ -99,8 +101,10 @@ pub fn word_to_num(text: &str) -> Option<String> {
 
 /// A cheap look at length and letters before the word is looked up.
 fn may_be_number_word(w: &str) -> bool {
+    const FIRST: &[u8] = b"zotfsenhmbpZOTFSENHMBP";
     let same = |name: &str| name.len() == w.len() && name.eq_ignore_ascii_case(w);
     (3..=9).contains(&w.len())
+        && FIRST.contains(&w.as_bytes()[0])
         && w.bytes().all(|b| b.is_ascii_alphabetic())
         && (same("point") || same("billion") || WORDS.iter().any(|(name, _)| same(name)))
 }

@@ -248,31 +248,27 @@ impl Expr {
         }
     }
 
-    /// The direct parts.
-    pub fn children(&self) -> Vec<&Expr> {
-        use Expr::*;
-        match self {
-            Num(_) | Sym(_) | Const(_) | Based(..) | Word(_) => vec![],
-            Neg(a) | Pm(_, a) | Percent(a) | Degree(a) | WithUnit(a, _) => vec![a],
-            Div(p) | Pow(p) | SetBuilder(p) | SetMinus(p) => vec![&p.0, &p.1],
-            Add(v)
-            | Mul(v)
-            | Func(_, v)
-            | Ratio(v, _)
-            | Group(_, _, v)
-            | Matrix(_, v)
-            | Union(v)
-            | Inter(v)
-            | Relation(v, _)
-            | List(_, v)
-            | Phrase(v)
-            | Opaque(_, v) => v.iter().collect(),
-        }
-    }
-
     /// Whether `f` holds for this node or one below it.
     pub fn any(&self, f: &mut dyn FnMut(&Expr) -> bool) -> bool {
-        f(self) || self.children().into_iter().any(|c| c.any(f))
+        use Expr::*;
+        f(self)
+            || match self {
+                Num(_) | Sym(_) | Const(_) | Based(..) | Word(_) => false,
+                Neg(a) | Pm(_, a) | Percent(a) | Degree(a) | WithUnit(a, _) => a.any(f),
+                Div(p) | Pow(p) | SetBuilder(p) | SetMinus(p) => p.0.any(f) || p.1.any(f),
+                Add(v)
+                | Mul(v)
+                | Func(_, v)
+                | Ratio(v, _)
+                | Group(_, _, v)
+                | Matrix(_, v)
+                | Union(v)
+                | Inter(v)
+                | Relation(v, _)
+                | List(_, v)
+                | Phrase(v)
+                | Opaque(_, v) => v.iter().any(|c| c.any(f)),
+            }
     }
 
     /// The same tree with the nodes replaced for which `f` gives something else.

@@ -72,6 +72,15 @@ pub(crate) enum Env {
 /// The command called `name` (without backslash).
 pub(crate) fn lookup(name: &str) -> Option<Cmd> {
     use Cmd::*;
+    // The most frequent ones, before the long search.
+    match name {
+        "frac" => return Some(Frac),
+        "left" | "right" => return Some(Fence),
+        "sqrt" => return Some(Sqrt),
+        "pi" => return Some(Const(self::Const::Pi)),
+        "text" => return Some(TextStyle),
+        _ => {}
+    }
     if let Some(f) = function(name) {
         return Some(Func(f));
     }
@@ -79,14 +88,13 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         return Some(Symbol(c as u64));
     }
     Some(match name {
-        "frac" | "dfrac" | "tfrac" | "cfrac" => Frac,
-        "sqrt" => Sqrt,
+        "dfrac" | "tfrac" | "cfrac" => Frac,
         "cbrt" => Cbrt,
         "binom" | "dbinom" | "tbinom" => Binom,
         "over" => Over,
         "choose" => Choose,
         "not" => Not,
-        "pi" | "Pi" => Const(self::Const::Pi),
+        "Pi" => Const(self::Const::Pi),
         "infty" | "infinity" | "inf" | "oo" => Const(self::Const::Inf),
         "emptyset" | "varnothing" | "O" => Const(self::Const::Empty),
         "cdot" | "times" | "ast" | "bullet" => Times,
@@ -136,11 +144,11 @@ pub(crate) fn lookup(name: &str) -> Option<Cmd> {
         "oplus" | "otimes" | "bmod" | "mod" | "pmod" | "star" | "wedge" | "land" | "vee" | "lor" => {
             Operator(hash_name(name.as_bytes()))
         }
-        "left" | "right" | "middle" | "big" | "Big" | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl" | "Bigr"
-        | "biggl" | "biggr" | "Biggl" | "Biggr" | "bigm" => Fence,
-        "text" | "textbf" | "textit" | "textrm" | "textsc" | "textsf" | "texttt" | "mbox" | "hbox"
-        | "mathrm" | "mathbf" | "mathsf" | "mathit" | "mathtt" | "textnormal" | "rm" | "bf" | "it"
-        | "boldsymbol" | "bm" | "emph" | "textup" | "textmd" | "textsuperscript" => TextStyle,
+        "middle" | "big" | "Big" | "bigg" | "Bigg" | "bigl" | "bigr" | "Bigl" | "Bigr" | "biggl"
+        | "biggr" | "Biggl" | "Biggr" | "bigm" => Fence,
+        "textbf" | "textit" | "textrm" | "textsc" | "textsf" | "texttt" | "mbox" | "hbox" | "mathrm"
+        | "mathbf" | "mathsf" | "mathit" | "mathtt" | "textnormal" | "rm" | "bf" | "it" | "boldsymbol"
+        | "bm" | "emph" | "textup" | "textmd" | "textsuperscript" => TextStyle,
         "displaystyle" | "textstyle" | "scriptstyle" | "limits" | "nolimits" | "quad" | "qquad"
         | "thinspace" | "enspace" | "boxed" | "fbox" | "hline" | "nonumber" | "cal" | "mathcal"
         | "mathfrak" | "mathscr" | "displaylines" | "boxedsol" | "hfill" | "noindent" | "par"

@@ -107,7 +107,7 @@ const MAX_BYTES: usize = 10_000;
 fn judge(p: &ast::Expr, g: &ast::Expr, work: &mut identity::Work) -> StrictVerdict {
     let mut j = judge::Judge::new(work.clone());
     let mut equal = j.same(p, g);
-    if !equal && let Some((p, g)) = imaginary_j(p, g) {
+    if !equal && let Some((p, g)) = other_letter(p, g) {
         equal = j.same(&p, &g);
     }
     if !equal && let Some((p, g)) = combinations(p, g) {
@@ -118,18 +118,18 @@ fn judge(p: &ast::Expr, g: &ast::Expr, work: &mut identity::Work) -> StrictVerdi
     StrictVerdict { equal, reason }
 }
 
-/// `j` or `I` for the imaginary unit, where the other side writes `i` and knows no `j`.
-fn imaginary_j(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
+/// `j` or `I` for the imaginary unit and `E` for Euler's number, where the other side writes `i` or
+/// `e` and knows no such letter.
+fn other_letter(p: &ast::Expr, g: &ast::Expr) -> Option<(ast::Expr, ast::Expr)> {
     use ast::{Const, Expr};
     let has = |e: &Expr, x: &Expr| e.any(&mut |y| y == x);
-    let i = Expr::Const(Const::I);
-    for letter in [b'j', b'I'] {
-        let j = Expr::Sym(letter as u64);
-        let swap = |e: &Expr| sets::substitute(e, letter as u64, &i);
-        if has(p, &j) && !has(p, &i) && has(g, &i) && !has(g, &j) {
+    for (letter, constant) in [(b'j', Const::I), (b'I', Const::I), (b'E', Const::E)] {
+        let (symbol, constant) = (Expr::Sym(letter as u64), Expr::Const(constant));
+        let swap = |e: &Expr| sets::substitute(e, letter as u64, &constant);
+        if has(p, &symbol) && !has(p, &constant) && has(g, &constant) && !has(g, &symbol) {
             return Some((swap(p), g.clone()));
         }
-        if has(g, &j) && !has(g, &i) && has(p, &i) && !has(p, &j) {
+        if has(g, &symbol) && !has(g, &constant) && has(p, &constant) && !has(p, &symbol) {
             return Some((p.clone(), swap(g)));
         }
     }

@@ -207,6 +207,7 @@ impl Parser<'_> {
                 _ => return Ok(left),
             };
             self.i += 1;
+            self.eat(','); // `\cup,`
             let right = self.ratio()?;
             left = match (op, left) {
                 (Cmd::Cup, Expr::Union(mut v)) => {

@@ -95,6 +95,12 @@ pub(crate) fn conversion(from: &str, to: &str) -> Option<(u64, u64)> {
 /// only the letter is there (`false` for `(B) 12`).
 pub(crate) fn choice(text: &str) -> Option<(char, bool)> {
     let mut s = text.trim();
+    // Most answers show at once that they are none.
+    match s.as_bytes() {
+        [b'0'..=b'9' | b'-' | b'.' | b'+', ..] => return None,
+        [b'\\', c, ..] if !matches!(c, b't' | b'm' | b'b' | b'(' | b'[') => return None,
+        _ => {}
+    }
     loop {
         let before = s;
         s = s.trim().trim_matches(|c| c == '$' || c == '*').trim();
