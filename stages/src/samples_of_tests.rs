@@ -22,6 +22,7 @@ fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>
             gained: Some(gained),
             lost: Some(6),
             mcnemar_p: Some(mcnemar_exact(gained, 6)),
+            changed: Some(0.25),
         }
     });
     Row {

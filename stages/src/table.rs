@@ -96,6 +96,9 @@ pub struct Comparison {
     pub lost: Option<u64>,
     /// p of the exact McNemar test.
     pub mcnemar_p: Option<f64>,
+    /// Share of generations that are not the base arm's to the letter, over those that both made once.
+    #[serde(default)]
+    pub changed: Option<f64>,
 }
 
 /// Part of the questions.

@@ -98,6 +98,7 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
 }
 
 fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
+    let changed = changed(&base.concat(), &arm.concat());
     let (base, arm) = (by_question(&base.concat()), by_question(&arm.concat()));
     let pairs: Vec<(Question, Question)> =
         arm.iter().filter_map(|(id, after)| Some((*base.get(id)?, *after))).collect();
@@ -113,7 +114,26 @@ fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
         gained: once.then_some(gained),
         lost: once.then_some(lost),
         mcnemar_p: once.then(|| stats::mcnemar_exact(gained, lost)),
+        changed,
     }
+}
+
+/// Share of the generations for the same question and number whose texts differ; none where nothing
+/// was generated once by both.
+fn changed(base: &[&Graded], arm: &[&Graded]) -> Option<f64> {
+    fn texts<'a>(samples: &[&'a Graded]) -> BTreeMap<(&'a str, u32), Option<&'a str>> {
+        let mut texts = BTreeMap::new();
+        for Graded { sample, .. } in samples {
+            let again = texts.contains_key(&(sample.id.as_str(), sample.sample));
+            texts.insert((sample.id.as_str(), sample.sample), (!again).then_some(sample.text.as_str()));
+        }
+        texts
+    }
+    let (base, arm) = (texts(base), texts(arm));
+    let differs = |(key, after): (_, &Option<&str>)| Some(base.get(key).copied()?? != (*after)?);
+    let differs: Vec<bool> = arm.iter().filter_map(differs).collect();
+    let changed = differs.iter().filter(|differs| **differs).count();
+    (!differs.is_empty()).then(|| changed as f64 / differs.len() as f64)
 }
 
 /// Generations for one question.

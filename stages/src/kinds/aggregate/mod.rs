@@ -21,8 +21,8 @@ use crate::table::Table;
 ///
 /// For each arm and benchmark: accuracy with Wilson's 95 % interval; difference to the base arm
 /// with a 95 % interval of the paired bootstrap (10,000 resamples by question) and the p of the
-/// exact McNemar test; token counts; shares of truncated, repetitive and unanswered samples; and
-/// accuracy by level and subject. Where an arm has several runs (seeds) or several samples a
+/// exact McNemar test; the share of generations that changed; token counts; shares of truncated,
+/// repetitive and unanswered samples; and accuracy by level and subject. Where an arm has several runs (seeds) or several samples a
 /// question, accuracy is averaged by question first, intervals are bootstrapped by question, the
 /// spread over runs is given, and McNemar's test is left out.
 ///
@@ -67,7 +67,7 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 3;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]

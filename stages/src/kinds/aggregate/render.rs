@@ -41,6 +41,7 @@ pub(super) const COLUMNS: &[&str] = &[
     "gained",
     "lost",
     "mcnemar_p",
+    "changed",
     "claimed_accuracy",
     "claimed_delta",
     "mean_tokens",
@@ -77,6 +78,7 @@ fn csv(table: &Table) -> String {
                 optional(versus.and_then(|v| v.gained)),
                 optional(versus.and_then(|v| v.lost)),
                 optional(versus.and_then(|v| v.mcnemar_p)),
+                optional(versus.and_then(|v| v.changed)),
                 optional(row.claimed.accuracy),
                 optional(row.claimed.delta),
                 row.mean_tokens.to_string(),
@@ -121,7 +123,8 @@ fn markdown(table: &Table) -> String {
         text,
         "Accuracy in percent with Wilson's 95 % interval (bootstrap by question where a question has \
          several generations); Δ in percentage points over `{}` with the 95 % interval of the paired \
-         bootstrap; p of the exact McNemar test.",
+         bootstrap; p of the exact McNemar test; \
+         changed: generations that are not the base arm's to the letter, in percent.",
         table.base
     );
     text
@@ -129,8 +132,8 @@ fn markdown(table: &Table) -> String {
 
 fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
     text.push_str(
-        "| Arm | Questions | Accuracy | Claimed | Δ | Claimed Δ | p | Tokens | Truncated | Repetitive | No answer |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| Arm | Questions | Accuracy | Claimed | Δ | Claimed Δ | p | Changed | Tokens | Truncated | Repetitive | No answer |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in &benchmark.rows {
         let versus = row.versus_base.as_ref();
@@ -145,7 +148,7 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
         };
         let _ = writeln!(
             text,
-            "| {} | {} | {} {}{spread} | {} | {delta} | {} | {} | {:.0} | {} | {} | {} |",
+            "| {} | {} | {} {}{spread} | {} | {delta} | {} | {} | {} | {:.0} | {} | {} | {} |",
             cell(&row.label),
             row.questions,
             percent(row.accuracy),
@@ -153,6 +156,7 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
             row.claimed.accuracy.map(percent).unwrap_or_default(),
             row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
             versus.and_then(|v| v.mcnemar_p).map(p_value).unwrap_or_default(),
+            versus.and_then(|v| v.changed).map(percent).unwrap_or_default(),
             row.mean_tokens,
             percent(row.truncated),
             percent(row.repetitive),

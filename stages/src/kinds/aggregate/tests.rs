@@ -81,6 +81,7 @@ fn two_arms_are_paired_by_question() {
     assert_eq!(base.versus_base, None);
     let versus = lora.versus_base.as_ref().unwrap();
     assert_eq!((versus.gained, versus.lost, versus.paired), (Some(20), Some(5), 100));
+    assert_eq!(versus.changed, Some(0.0), "the texts of this test are all alike");
     assert!((versus.delta - 0.15).abs() < 1e-12);
     // Normal approximation: 0.15 ± 1.96 · 0.0477; the bootstrap moves in steps of 0.01.
     assert!((versus.interval.low - 0.0565).abs() < 0.012, "{:?}", versus.interval);
@@ -124,6 +125,23 @@ fn only_shared_questions_are_paired() {
     let versus = table.benchmarks[0].rows[1].versus_base.as_ref().unwrap();
     assert_eq!((versus.paired, versus.delta, versus.lost), (4, -0.5, Some(2)));
     assert_eq!(table.benchmarks[0].questions, 10);
+}
+
+#[test]
+fn texts_that_differ_are_counted_by_question_and_sample() {
+    let text = |rows: Vec<Graded>, texts: &[&str]| -> Vec<Graded> {
+        rows.into_iter()
+            .zip(texts)
+            .map(|(mut row, text)| {
+                row.sample.text = (*text).to_owned();
+                row
+            })
+            .collect()
+    };
+    let base = text(run_of(4, |_| true), &["a", "b", "c", "d"]);
+    let lora = text(run_of(4, |_| true), &["a", "B", "C", "d"]);
+    let (table, ..) = aggregate(&[("base", base), ("lora", lora)], Value::Null);
+    assert_eq!(table.benchmarks[0].rows[1].versus_base.as_ref().unwrap().changed, Some(0.5));
 }
 
 #[test]

@@ -18,14 +18,15 @@ use std::path::Path;
 use engine::kind::{Input, Inputs, ParamProblem, Stage, StageCtx, StageError};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::demonstration::Demonstrator;
 use crate::model::{OpenModel, PromptParams};
 use crate::questions::read_questions;
-use contamination::{Filter, Level, normalised};
+use contamination::{Filter, Hit, Level, normalised};
 use counts::{Counts, Reason};
 use rows::{Fields, Row, read_rows};
 
@@ -154,25 +155,27 @@ impl Stage for Prepare {
             Some(opened) => Some(Demonstrator::new(opened, &self.prompt)?),
             None => None,
         };
+        let judge = Judge { params: self, filter, demonstrator };
         let mut gates = Gates {
-            params: self,
-            filter,
-            demonstrator,
             seen: HashSet::new(),
             counts: Counts::new(self.benchmarks.0.keys().map(|label| benchmark_of(label))),
             dropped: writer(&ctx.out().join("dropped.jsonl"))?,
         };
         let mut kept = Vec::new();
-        let files = self.data.0.len() as u64;
-        for (done, input) in self.data.0.values().enumerate() {
-            let path = ctx.input(input)?;
-            for row in read_rows(&path, &self.fields)? {
+        for input in self.data.0.values() {
+            let rows = read_rows(&ctx.input(input)?, &self.fields)?;
+            let (mut done, total) = (0, rows.len() as u64);
+            for chunk in rows.chunks(CHUNK) {
                 if ctx.stopping() {
                     return Err(StageError::stopped());
                 }
-                kept.extend(gates.pass(row)?);
+                let judged = chunk.par_iter().map(|row| judge.row(row)).collect::<Result<Vec<_>, _>>()?;
+                for judged in judged {
+                    kept.extend(gates.pass(judged)?);
+                }
+                done += chunk.len() as u64;
+                ctx.progress(done, total, "rows");
             }
-            ctx.progress(done as u64 + 1, files, "files");
         }
         if self.shuffle {
             shuffle(&mut kept, self.seed);
@@ -214,7 +217,7 @@ impl Prepare {
         let mut train = Vec::new();
         for row in rows {
             if kept_back.contains(&normalised(&row.problem)) {
-                gates.drop(&row, Reason::HeldOutProblem, None)?;
+                gates.drop(&row, Reason::HeldOutProblem, Value::Null)?;
             } else if self.limit.is_some_and(|limit| train.len() >= limit) {
                 // Not worth a line each: nothing is wrong with these.
                 gates.counts.add(Reason::BeyondLimit);
@@ -231,64 +234,108 @@ fn benchmark_of(label: &str) -> &str {
     label.rsplit('=').next().unwrap_or(label)
 }
 
-/// The gates that rows pass, and what they have seen.
-struct Gates<'a> {
+/// Rows judged between two looks at the stop flag.
+const CHUNK: usize = 1024;
+
+/// What can be said of a row by itself, so that many are judged at once.
+struct Judge<'a> {
     params: &'a Prepare,
     filter: Filter,
     demonstrator: Option<Demonstrator<'a>>,
-    seen: HashSet<(String, String)>,
+}
+
+/// A row and what was found.
+struct Judged {
+    /// What a duplicate has in common with it: a digest, for there may be millions.
+    identity: blake3::Hash,
+    /// In its final form, if it was kept.
+    row: Row,
+    /// Whether its solution got a box.
+    boxed: bool,
+    tokens: Option<usize>,
+    dropped: Option<(Reason, Value)>,
+    hit: Option<Hit>,
+}
+
+impl Judge<'_> {
+    fn row(&self, row: &Row) -> Result<Judged, StageError> {
+        let both = format!("{}\n{}", normalised(&row.problem), normalised(&row.solution));
+        let identity = blake3::hash(both.as_bytes());
+        let row = row.clone();
+        let mut judged = Judged { identity, row, boxed: false, tokens: None, dropped: None, hit: None };
+        judged.dropped = self.gates(&mut judged)?;
+        Ok(judged)
+    }
+
+    /// Brings the row into its final form; why it is dropped, if it is.
+    fn gates(&self, judged: &mut Judged) -> Result<Option<(Reason, Value)>, StageError> {
+        let (row, params) = (&mut judged.row, self.params);
+        if row.problem.trim().is_empty() || row.answer.trim().is_empty() {
+            return Ok(Some((Reason::Incomplete, Value::Null)));
+        }
+        if let Some(hit) = self.filter.find(&row.problem) {
+            let place = json!({"benchmark": hit.benchmark, "question": hit.question});
+            let reason = Reason::Contaminated(hit.level);
+            judged.hit = Some(hit);
+            return Ok(Some((reason, place)));
+        }
+        row.answer = grader::final_answer(&row.answer);
+        if params.strip_gsm8k {
+            row.solution = solution::without_notes(&row.solution);
+        }
+        if params.boxed {
+            judged.boxed = solution::add_box(row);
+            if !solution::is_readable(row, &params.extractors) {
+                return Ok(Some((Reason::Unreadable, Value::Null)));
+            }
+        }
+        if let (Some(demonstrator), Some(most)) = (&self.demonstrator, params.max_tokens) {
+            let tokens = demonstrator.make(&row.problem, &row.solution)?.tokens();
+            if tokens > most {
+                return Ok(Some((Reason::TooLong, json!({"tokens": tokens}))));
+            }
+            judged.tokens = Some(tokens);
+        }
+        Ok(None)
+    }
+}
+
+/// What is known of all rows so far.
+struct Gates {
+    seen: HashSet<blake3::Hash>,
     counts: Counts,
     dropped: BufWriter<File>,
 }
 
-impl Gates<'_> {
+impl Gates {
     /// The row in its final form, unless a gate stops it.
-    fn pass(&mut self, mut row: Row) -> Result<Option<Row>, StageError> {
+    fn pass(&mut self, judged: Judged) -> Result<Option<Row>, StageError> {
+        let Judged { identity, row, boxed, tokens, dropped, hit } = judged;
         self.counts.read += 1;
-        if row.problem.trim().is_empty() || row.answer.trim().is_empty() {
-            return self.drop(&row, Reason::Incomplete, None);
+        let incomplete = matches!(dropped, Some((Reason::Incomplete, _)));
+        if !incomplete && !self.seen.insert(identity) {
+            self.drop(&row, Reason::Duplicate, Value::Null)?;
+            return Ok(None);
         }
-        if !self.seen.insert((normalised(&row.problem), normalised(&row.solution))) {
-            return self.drop(&row, Reason::Duplicate, None);
-        }
-        if let Some(hit) = self.filter.find(&row.problem) {
-            let place = json!({"benchmark": hit.benchmark, "question": hit.question});
+        self.counts.boxes_added += usize::from(boxed);
+        if let Some(hit) = hit {
             self.counts.hit(&hit);
-            return self.drop(&row, Reason::Contaminated(hit.level), Some(place));
         }
-        row.answer = grader::final_answer(&row.answer);
-        if self.params.strip_gsm8k {
-            row.solution = solution::without_notes(&row.solution);
+        if let Some((reason, place)) = dropped {
+            self.drop(&row, reason, place)?;
+            return Ok(None);
         }
-        if self.params.boxed {
-            if solution::add_box(&mut row) {
-                self.counts.boxes_added += 1;
-            }
-            if !solution::is_readable(&row, &self.params.extractors) {
-                return self.drop(&row, Reason::Unreadable, None);
-            }
-        }
-        if let (Some(demonstrator), Some(most)) = (&self.demonstrator, self.params.max_tokens) {
-            let tokens = demonstrator.make(&row.problem, &row.solution)?.tokens();
-            if tokens > most {
-                return self.drop(&row, Reason::TooLong, Some(json!({"tokens": tokens})));
-            }
+        if let Some(tokens) = tokens {
             self.counts.tokens(tokens);
         }
         Ok(Some(row))
     }
 
-    fn drop(
-        &mut self,
-        row: &Row,
-        reason: Reason,
-        place: Option<serde_json::Value>,
-    ) -> Result<Option<Row>, StageError> {
+    fn drop(&mut self, row: &Row, reason: Reason, place: Value) -> Result<(), StageError> {
         self.counts.add(reason);
         let line =
             json!({"row": row.number, "reason": reason.name(), "place": place, "problem": row.problem});
-        writeln!(self.dropped, "{line}").map_err(StageError::environment)?;
-        Ok(None)
+        writeln!(self.dropped, "{line}").map_err(StageError::environment)
     }
 }
 

@@ -3,7 +3,6 @@ use std::path::Path;
 
 use engine::kind::Tier;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use super::*;
 
