@@ -13,6 +13,8 @@
 pub mod adapter;
 pub mod checkpoint;
 pub mod config;
+#[cfg(feature = "cuda")]
+mod cuda;
 pub mod device;
 pub mod generate;
 mod host;

@@ -111,7 +111,8 @@ fn a_sample_does_not_depend_on_batch_order_chunks_or_cache() {
             })
             .collect();
         for (max_batch, prefill_tokens) in [(8, 512), (3, 512), (8, 4), (5, 1), (1, 7), (32, 33)] {
-            let options = EngineOptions { max_batch, prefill_tokens, ..EngineOptions::default() };
+            let options =
+                EngineOptions { max_batch, prefill_tokens: Some(prefill_tokens), ..EngineOptions::default() };
             let mut engine = engine(&tiny, options);
             // Twice: the second time every prompt is in the cache already.
             for _ in 0..2 {
@@ -132,7 +133,8 @@ fn a_shared_prompt_is_computed_once() {
     let tiny = Tiny::load("llama-gqa");
     let prompt = tiny.input_ids[0].clone();
     for (max_batch, prefill_tokens) in [(8, 512), (3, 512), (8, 16)] {
-        let options = EngineOptions { max_batch, prefill_tokens, ..EngineOptions::default() };
+        let options =
+            EngineOptions { max_batch, prefill_tokens: Some(prefill_tokens), ..EngineOptions::default() };
         let request = Request { prompt: prompt.clone(), seeds: (0..8).collect(), params: mixed(16) };
         let out = go(&mut engine(&tiny, options), &[request]);
         // The first sample computes all 40 tokens, each other one the last.
@@ -201,7 +203,7 @@ fn requests_that_cannot_be_served_are_errors() {
     assert!(attempt(request(&[1, 64], greedy()), default()).contains("token 64"));
     let stop = SamplingParams { stop_strings: vec!["x".into()], ..greedy() };
     assert!(attempt(request(&[1], stop), default()).contains("tokenizer"));
-    let budget = EngineOptions { cache_bytes: 100, ..default() };
+    let budget = EngineOptions { cache_bytes: Some(100), ..default() };
     assert!(attempt(request(&[1], greedy()), budget).contains("cache budget"));
     for (params, name) in [
         (SamplingParams { temperature: -1.0, ..greedy() }, "temperature"),
@@ -219,7 +221,7 @@ fn requests_that_cannot_be_served_are_errors() {
 fn the_cache_budget_bounds_the_batch() {
     let tiny = Tiny::load("llama-gqa");
     // 2 layers, 2 key heads of 4, keys and values, 4 bytes: 128 bytes a token, 33 tokens at most
-    let options = EngineOptions { cache_bytes: 128 * 33 * 2, ..EngineOptions::default() };
+    let options = EngineOptions { cache_bytes: Some(128 * 33 * 2), ..EngineOptions::default() };
     let mut most = 0;
     let out = engine(&tiny, options)
         .generate(&greedy(&tiny.prompts, 16), |event| {
@@ -258,7 +260,12 @@ fn the_tensor_path_generates_the_same() {
         let requests = [crowd(&tiny), greedy(&tiny.prompts, 16)].concat();
         let want = go(&mut engine(&tiny, EngineOptions::default()), &requests).samples;
         for (max_batch, prefill_tokens) in [(32, 512), (3, 5)] {
-            let options = EngineOptions { max_batch, prefill_tokens, tensors: true, ..Default::default() };
+            let options = EngineOptions {
+                max_batch,
+                prefill_tokens: Some(prefill_tokens),
+                tensors: true,
+                ..Default::default()
+            };
             let got = go(&mut engine(&tiny, options), &requests).samples;
             for (a, b) in want.iter().flatten().zip(got.iter().flatten()) {
                 assert_eq!(a.ids, b.ids, "{name}");

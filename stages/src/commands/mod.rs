@@ -3,11 +3,19 @@
 //! To add one: a file with a struct that derives `clap::Parser` and a `command()`, and its line in
 //! [`all`].
 
+pub mod bench;
+pub mod generate;
 pub mod grade;
+pub mod logits;
 
-use engine::cli::ExtraCommand;
+use engine::cli::{CliError, ExtraCommand};
 
 /// Every command, in the order of `--help`.
 pub fn all() -> Vec<ExtraCommand> {
-    vec![grade::command()]
+    vec![generate::command(), logits::command(), bench::command(), grade::command()]
+}
+
+/// An error of the environment, from any.
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::environment(error.to_string())
 }

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-
 use super::runner::Runner;
-use super::sampling::{Choice, choose};
+use super::sampling::Draw;
 use super::sequence::Sequence;
 use super::slots::{Slots, common_prefix};
 use super::{ContextPolicy, GenerateError, Request, Sample};
@@ -17,21 +15,23 @@ use crate::host::Segment;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 
-/// Bounds of the engine. Defaults suit a small model on a CPU.
+/// Bounds of the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineOptions {
     /// Sequences that run at once, at most.
     pub max_batch: usize,
-    /// Bytes of keys and values, at most.
-    pub cache_bytes: u64,
-    /// Prompt tokens that one step computes beside the decoding sequences, at most.
-    pub prefill_tokens: usize,
+    /// Bytes of keys and values, at most; `None` for what suits the device: 4 GiB on the CPU, an
+    /// eighth of its memory on a GPU.
+    pub cache_bytes: Option<u64>,
+    /// Prompt tokens that one step computes beside the decoding sequences, at most; `None` for what
+    /// suits the device: 512 on the CPU, 4,096 on a GPU.
+    pub prefill_tokens: Option<usize>,
     /// Context length in tokens; the model's own when `None`.
     pub context: Option<usize>,
     /// What to do with requests that exceed the context.
     pub context_policy: ContextPolicy,
-    /// Compute with burn's tensor operations on the CPU too, instead of the faster path written for
-    /// it: for comparing the two.
+    /// Compute with burn's tensor operations, instead of the faster paths written for the CPU and for
+    /// CUDA: for comparing the two.
     pub tensors: bool,
 }
 
@@ -39,8 +39,8 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             max_batch: 32,
-            cache_bytes: 4 << 30,
-            prefill_tokens: 512,
+            cache_bytes: None,
+            prefill_tokens: None,
             context: None,
             context_policy: ContextPolicy::Refuse,
             tensors: false,
@@ -118,11 +118,21 @@ impl<'t> Engine<'t> {
     ) -> Self {
         Self {
             config: model.config().clone(),
-            runner: Runner::new(model, adapter, options.tensors),
+            runner: Runner::new(model, adapter, &options),
             slots: Slots::default(),
             tokenizer,
             options,
         }
+    }
+
+    /// Steps recorded as CUDA graphs so far, one per batch size and length.
+    pub fn graphs(&self) -> usize {
+        self.runner.graphs()
+    }
+
+    /// What computes: `host`, `cuda` (kernels of our own) or `tensors`.
+    pub fn path(&self) -> &'static str {
+        self.runner.name()
     }
 
     /// Ids that may be sampled: those that both model and tokenizer have.
@@ -159,9 +169,9 @@ impl<'t> Engine<'t> {
         let mut batch = Batch { slots, running: Vec::new(), waiting };
         while !(batch.running.is_empty() && batch.waiting.is_empty()) {
             batch.admit(&mut self.runner, &mut statistics);
-            let segments = batch.schedule(self.options.prefill_tokens);
-            let logits = self.runner.forward(&segments);
-            let finished = self.advance(&mut batch, &segments, logits, &mut statistics)?;
+            let prefill = self.options.prefill_tokens.unwrap_or_else(|| self.runner.prefill_tokens());
+            let segments = batch.schedule(prefill);
+            let finished = self.advance(&mut batch, &segments, &mut statistics)?;
             statistics.elapsed = begin.elapsed();
             for (request, index, sample) in finished {
                 let flow = on_event(Event::Finished { request, index, sample: &sample });
@@ -225,24 +235,34 @@ impl<'t> Engine<'t> {
         let per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim;
         let per_token = per_token * self.runner.number_size();
         let needed = (tokens * per_token) as u64;
-        let fit = (self.options.cache_bytes / needed) as usize;
+        let budget = self.options.cache_bytes.unwrap_or_else(|| self.runner.cache_bytes());
+        let fit = (budget / needed) as usize;
         let slots = fit.min(self.options.max_batch.max(1)).min(samples);
         if slots == 0 {
-            return Err(GenerateError::CacheBudget { budget: self.options.cache_bytes, needed, tokens });
+            return Err(GenerateError::CacheBudget { budget, needed, tokens });
         }
         let kept = std::mem::take(&mut self.slots);
         let intact = self.runner.reserve(slots, tokens);
         Ok(if intact && kept.len() >= slots { kept } else { Slots::new(slots) })
     }
 
-    /// Takes a step's logits: chooses tokens, ends sequences. Returns what ended.
+    /// Computes a step, takes its tokens, ends sequences. Returns what ended.
     fn advance(
-        &self,
+        &mut self,
         batch: &mut Batch,
         segments: &[Segment],
-        mut logits: Vec<f32>,
         statistics: &mut Statistics,
     ) -> Result<Vec<(usize, usize, Sample)>, GenerateError> {
+        // Sequences that want a token, in the order of the segments.
+        let mut ready = Vec::new();
+        for segment in segments.iter().filter(|s| s.wants_logits) {
+            ready.extend(batch.running.iter().position(|s| s.slot == segment.slot));
+        }
+        let usable = self.usable_vocab();
+        let choices = {
+            let draws: Vec<Draw> = ready.iter().map(|&index| batch.running[index].draw()).collect();
+            self.runner.step(segments, &draws, usable)?
+        };
         statistics.steps += 1;
         for segment in segments {
             batch.slots.extend(segment.slot, &segment.tokens);
@@ -252,20 +272,6 @@ impl<'t> Engine<'t> {
                 sequence.computed += segment.tokens.len();
             }
         }
-        // Sequences with nothing pending have logits, in the order of the segments.
-        let mut ready = Vec::new();
-        for segment in segments.iter().filter(|s| s.wants_logits) {
-            let index = batch.running.iter().position(|s| s.slot == segment.slot);
-            ready.extend(index);
-        }
-        let usable = self.usable_vocab();
-        let rows = logits.par_chunks_mut(self.config.vocab_size).zip(&ready);
-        let choices: Vec<Option<Choice>> = rows
-            .map(|(row, &index)| {
-                let sequence = &batch.running[index];
-                choose(row, usable, &sequence.seen, sequence.params, sequence.uniform())
-            })
-            .collect();
         statistics.generated_tokens += ready.len();
         let mut ended = Vec::new();
         for (&index, choice) in ready.iter().zip(choices) {
@@ -350,6 +356,7 @@ impl Batch<'_> {
                 start: sequence.computed,
                 tokens: pending[..take].to_vec(),
                 wants_logits: take == pending.len(),
+                decoding: sequence.is_decoding(),
             });
         }
         segments

@@ -6,13 +6,13 @@
 //! | `sampling` | from logits to a token, as a function of the request's seed |
 //! | `slots` | which sequence sits in which cache slot, and which prefixes can be reused |
 //! | `sequence` | one running sequence: its tokens, text and end |
-//! | `runner` | what computes a step: the host path on the CPU, tensors elsewhere |
+//! | `runner` | what computes a step: the host path on the CPU, kernels or tensors elsewhere |
 //! | `tensor_runner` | a step as tensor operations |
 //! | `engine` | the loop |
 //!
 //! A sample is a function of its own prompt, seed and parameters. Neither the batch it ran in nor the
-//! order of requests shows in it: random numbers are addressed by `(seed, position)`, and on the CPU
-//! every row is computed in an order of operations of its own.
+//! order of requests shows in it: random numbers are addressed by `(seed, position)`, and every row is
+//! computed in an order of operations of its own.
 
 mod engine;
 mod request;
@@ -24,3 +24,4 @@ mod tensor_runner;
 
 pub use engine::{Engine, EngineOptions, Event, Generation, Statistics};
 pub use request::{ContextPolicy, FinishReason, GenerateError, Request, Sample, SamplingParams};
+pub(crate) use sampling::{Choice, Draw};

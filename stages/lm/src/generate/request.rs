@@ -201,6 +201,9 @@ pub enum GenerateError {
         /// Tokens before, prompt included.
         tokens: usize,
     },
+    /// The device failed: out of memory, or a fault.
+    #[error("the device failed: {0}")]
+    Device(String),
     /// Ids could not be decoded.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -1,26 +1,49 @@
-//! What computes a step: the host path on the CPU, tensors elsewhere.
+//! What computes a step: the host path on the CPU; on a GPU kernels of our own, or tensors for what
+//! those do not take.
 
 use burn::tensor::Device;
+use rayon::prelude::*;
 
+use super::sampling::{Choice, Draw};
 use super::tensor_runner::TensorRunner;
+use super::{EngineOptions, GenerateError};
 use crate::adapter::Adapter;
+#[cfg(feature = "cuda")]
+use crate::cuda::CudaRunner;
 use crate::host::{HostRunner, Segment};
 use crate::model::Model;
 
 /// A model with a cache of slots.
 pub(super) enum Runner {
     Host(Box<HostRunner>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<CudaRunner>),
     Tensor(Box<TensorRunner>),
 }
 
 impl Runner {
     /// The host path for a model on the CPU, unless `tensors` asks for the other one.
-    pub fn new(model: &Model, adapter: Option<&Adapter>, tensors: bool) -> Self {
+    pub fn new(model: &Model, adapter: Option<&Adapter>, options: &EngineOptions) -> Self {
         let on_cpu = model.device().without_autodiff() == Device::flex();
-        if on_cpu && !tensors {
-            Self::Host(Box::new(HostRunner::new(model, adapter)))
-        } else {
-            Self::Tensor(Box::new(TensorRunner::new(model, adapter)))
+        if on_cpu && !options.tensors {
+            return Self::Host(Box::new(HostRunner::new(model, adapter)));
+        }
+        #[cfg(feature = "cuda")]
+        if !options.tensors
+            && let Some(runner) = CudaRunner::new(model, adapter)
+        {
+            return Self::Cuda(Box::new(runner));
+        }
+        Self::Tensor(Box::new(TensorRunner::new(model, adapter)))
+    }
+
+    /// Which one this is.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "host",
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => "cuda",
+            Self::Tensor(_) => "tensors",
         }
     }
 
@@ -28,7 +51,27 @@ impl Runner {
     pub fn number_size(&self) -> usize {
         match self {
             Self::Host(_) => 4,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => runner.number_size(),
             Self::Tensor(runner) => runner.number_size(),
+        }
+    }
+
+    /// Bytes of keys and values that suit the device.
+    pub fn cache_bytes(&self) -> u64 {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => runner.cache_bytes(),
+            _ => 4 << 30,
+        }
+    }
+
+    /// Prompt tokens of a step that suit the device.
+    pub fn prefill_tokens(&self) -> usize {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => crate::cuda::PROMPT_ROWS as usize,
+            _ => 512,
         }
     }
 
@@ -37,6 +80,8 @@ impl Runner {
     pub fn reserve(&mut self, slots: usize, capacity: usize) -> bool {
         match self {
             Self::Host(runner) => runner.reserve(slots, capacity),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => runner.reserve(slots, capacity),
             Self::Tensor(runner) => runner.reserve(slots, capacity),
         }
     }
@@ -45,15 +90,46 @@ impl Runner {
     pub fn copy_prefix(&mut self, from: usize, to: usize, len: usize) {
         match self {
             Self::Host(runner) => runner.copy_prefix(from, to, len),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => runner.copy_prefix(from, to, len),
             Self::Tensor(runner) => runner.copy_prefix(from, to, len),
         }
     }
 
-    /// Computes the segments and returns the logits `[segments that want them, vocab]`.
-    pub fn forward(&mut self, segments: &[Segment]) -> Vec<f32> {
-        match self {
+    /// Computes the segments and chooses a token, one of the first `usable`, for each that wants
+    /// logits: one of `draws` each, in order. `None` where the logits are not finite.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn step(
+        &mut self,
+        segments: &[Segment],
+        draws: &[Draw],
+        usable: usize,
+    ) -> Result<Vec<Option<Choice>>, GenerateError> {
+        let mut logits = match self {
             Self::Host(runner) => runner.forward(segments),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => {
+                let failed = |error: cubecl::server::ServerError| GenerateError::Device(error.to_string());
+                return runner.step(segments, draws, usable).map_err(failed);
+            }
             Self::Tensor(runner) => runner.forward(segments),
+        };
+        if draws.is_empty() {
+            return Ok(Vec::new());
+        }
+        let vocab = logits.len() / draws.len();
+        let rows = logits.par_chunks_mut(vocab).zip(draws);
+        Ok(rows.map(|(row, draw)| draw.choose(row, usable)).collect())
+    }
+
+    /// CUDA graphs recorded so far.
+    pub fn graphs(&self) -> usize {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(runner) => runner.graphs(),
+            _ => 0,
         }
     }
 }

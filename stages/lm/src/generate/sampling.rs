@@ -2,15 +2,45 @@
 
 use super::SamplingParams;
 use crate::host::exponentials;
+use crate::rng::Stream;
 
 /// A chosen token with its log-probabilities (nats).
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     pub id: u32,
     /// Under the distribution it was drawn from.
     pub logprob: f32,
     /// Under the model at temperature 1.
     pub model_logprob: f32,
+}
+
+/// What decides a sequence's next token beside its logits.
+pub(crate) struct Draw<'a> {
+    pub params: &'a SamplingParams,
+    /// Distinct tokens of prompt and sample, where the repetition penalty asks for them.
+    pub seen: &'a [u32],
+    /// The sample's random numbers, and how many tokens it has.
+    pub stream: Stream,
+    pub index: u64,
+}
+
+impl Draw<'_> {
+    /// The number in (0, 1) that decides the token `ahead` after the next.
+    pub fn uniform(&self, ahead: u64) -> f64 {
+        self.stream.uniform(self.index + ahead)
+    }
+
+    /// Whether some tokens are ruled out.
+    #[cfg(feature = "cuda")]
+    pub fn filters(&self) -> bool {
+        self.params.temperature > 0.0
+            && (self.params.top_k > 0 || self.params.top_p < 1.0 || self.params.min_p > 0.0)
+    }
+
+    /// Chooses from `logits` `[vocab]` one of the first `usable` tokens.
+    pub fn choose(&self, logits: &mut [f32], usable: usize) -> Option<Choice> {
+        choose(logits, usable, self.seen, self.params, self.uniform(0))
+    }
 }
 
 /// A token with its transformed logit.
@@ -19,7 +49,7 @@ type Candidate = (f32, u32);
 /// Chooses one of the first `usable` tokens; rows of the vocabulary above are padding. `logits` are
 /// the model's, `[vocab]`; `seen` are the distinct tokens of prompt and sample; `uniform` is a number
 /// in (0, 1) that decides among them. `None` when the logits are not finite.
-pub(super) fn choose(
+fn choose(
     logits: &mut [f32],
     usable: usize,
     seen: &[u32],
@@ -155,7 +185,6 @@ fn draw(kept: &[Candidate], temperature: f32, uniform: f64) -> (u32, f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Stream;
 
     const LOGITS: [f32; 6] = [1.0, 2.5, -0.5, 2.0, 0.0, -3.0];
 

@@ -1,6 +1,6 @@
 //! One running sequence.
 
-use super::sampling::Choice;
+use super::sampling::{Choice, Draw};
 use super::{FinishReason, GenerateError, Request, Sample, SamplingParams};
 use crate::rng::Stream;
 use crate::tokenizer::{TextStream, Tokenizer};
@@ -63,9 +63,10 @@ impl<'a> Sequence<'a> {
         self.tokens.len() > self.prompt_len
     }
 
-    /// The uniform number that decides the next token.
-    pub fn uniform(&self) -> f64 {
-        self.stream.uniform((self.tokens.len() - self.prompt_len) as u64)
+    /// What decides the next token.
+    pub fn draw(&self) -> Draw<'_> {
+        let index = (self.tokens.len() - self.prompt_len) as u64;
+        Draw { params: self.params, seen: &self.seen, stream: self.stream, index }
     }
 
     /// Appends a chosen token; says why the sample ends with it, if it does.

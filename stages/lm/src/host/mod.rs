@@ -46,6 +46,8 @@ pub(crate) struct Segment {
     pub tokens: Vec<u32>,
     /// Whether the logits after the last token are wanted.
     pub wants_logits: bool,
+    /// Whether the token was generated, rather than part of a prompt.
+    pub decoding: bool,
 }
 
 /// Keys and values of every layer: `[slots, kv_heads, capacity, head_dim]` each.

@@ -74,6 +74,15 @@ impl Model {
         }
     }
 
+    /// A model of noise, made on the device in `dtype`: for measuring speed, where the values do not
+    /// matter and a large model's would take long to make on the host.
+    pub fn noise(config: &ModelConfig, device: &Device, dtype: DType) -> Self {
+        match parameters::build(config, &mut parameters::Noise { device, dtype }) {
+            Ok(model) => model,
+            Err(never) => match never {},
+        }
+    }
+
     /// The hyper-parameters.
     pub fn config(&self) -> &ModelConfig {
         &self.config

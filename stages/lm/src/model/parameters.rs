@@ -1,7 +1,7 @@
 //! Parameters by their Hugging Face names: building a model from a source of tensors, listing them,
 //! replacing them.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
 
 use super::{Layer, Linear, Model, RmsNorm, Rope};
 use crate::config::ModelConfig;
@@ -98,6 +98,26 @@ impl Source for Init<'_> {
             (0..(shape[0] * shape[1]) as u64).map(|i| (stream.normal(i) * INIT_STD) as f32).collect();
         let data = TensorData::new(values, shape);
         Ok(Tensor::from_data(data, (self.device, DType::F32)))
+    }
+}
+
+/// Uniform noise of the same standard deviation, made on the device: for measuring speed.
+pub(super) struct Noise<'a> {
+    pub device: &'a Device,
+    pub dtype: DType,
+}
+
+impl Source for Noise<'_> {
+    type Error = std::convert::Infallible;
+
+    fn vector(&mut self, name: &str, len: usize) -> Result<Tensor<1>, Self::Error> {
+        let options = (self.device, self.dtype);
+        Ok(if name.ends_with(".bias") { Tensor::zeros([len], options) } else { Tensor::ones([len], options) })
+    }
+
+    fn matrix(&mut self, _: &str, shape: [usize; 2]) -> Result<Tensor<2>, Self::Error> {
+        let bound = INIT_STD * 3f64.sqrt();
+        Ok(Tensor::random(shape, Distribution::Uniform(-bound, bound), (self.device, self.dtype)))
     }
 }
 

@@ -1,0 +1,209 @@
+//! `pipeline generate`: tries a checkpoint by hand.
+
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use engine::cli::{CliError, ExtraCommand};
+use lm::generate::{Engine, EngineOptions, Generation, Request};
+use lm::model::Model;
+use lm::template::PromptTemplate;
+use serde_json::json;
+
+use super::failed;
+use crate::adapter::read_adapter;
+use crate::model::{OpenModel, Precision, PromptParams};
+use crate::sampling::Sampling;
+
+/// Generate text from a checkpoint and say how fast.
+///
+/// Prints each answer, and on stderr the tokens per second. Without --prompt and --file, the prompt
+/// is read from standard input.
+#[derive(Debug, Parser)]
+#[command(name = "generate")]
+struct Args {
+    /// A checkpoint folder, or a GGUF file or the folder that holds one.
+    model: PathBuf,
+    /// The question.
+    #[arg(long, conflicts_with = "file")]
+    prompt: Vec<String>,
+    /// A file of questions, one a line.
+    #[arg(long)]
+    file: Option<PathBuf>,
+    /// An adapter on the model: the folder that `train` wrote.
+    #[arg(long)]
+    adapter: Option<PathBuf>,
+    /// `cpu` or `cuda:N`; the first GPU by default, if there is one.
+    #[arg(long)]
+    device: Option<String>,
+    /// Number format: `auto` (bf16 on a GPU, f32 on the CPU), `f32` or `bf16`.
+    #[arg(long, default_value = "auto", value_parser = from_name::<Precision>)]
+    precision: Precision,
+    /// How a question becomes a prompt: `chat`, `plain`, or another template of `eval`. By default
+    /// `chat` where the model has a chat template, else `plain`.
+    #[arg(long, value_parser = from_name::<PromptTemplate>)]
+    template: Option<PromptTemplate>,
+    /// Most tokens to generate.
+    #[arg(long, default_value_t = 512)]
+    max_tokens: usize,
+    /// Divides the logits; 0 is greedy decoding.
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f64,
+    /// Keep the so many likeliest tokens; 0 keeps all.
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Keep the likeliest tokens whose probabilities reach this sum.
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Drop tokens less likely than this share of the likeliest.
+    #[arg(long, default_value_t = 0.0)]
+    min_p: f64,
+    /// Seed of sampling.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Sequences at once, at most.
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// Print a line of JSON for each answer instead: text, token ids, log-probabilities.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A value by the name that manifests give it.
+pub(super) fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
+    serde_json::from_value(json!(name)).map_err(|error| error.to_string())
+}
+
+/// The device asked for, else the first GPU, else the CPU.
+pub(super) fn device_or_first(device: Option<&str>) -> String {
+    let first = || lm::device::gpus().into_iter().next().unwrap_or_else(|| "cpu".to_owned());
+    device.map_or_else(first, str::to_owned)
+}
+
+/// The command.
+pub fn command() -> ExtraCommand {
+    ExtraCommand::new(main)
+}
+
+fn main(args: Args) -> Result<ExitCode, CliError> {
+    let (out, load) = args.generate()?;
+    let mut stdout = std::io::stdout().lock();
+    for (index, sample) in out.samples.iter().flatten().enumerate() {
+        let written = if args.json {
+            let line = json!({
+                "prompt": index, "text": sample.text, "ids": sample.ids, "finish": sample.finish,
+                "logprobs": sample.model_logprobs,
+            });
+            writeln!(stdout, "{line}")
+        } else {
+            writeln!(stdout, "{}", sample.text)
+        };
+        // Whoever reads the output may stop early.
+        if written.is_err() {
+            break;
+        }
+    }
+    let statistics = &out.statistics;
+    let seconds = statistics.elapsed.as_secs_f64();
+    let rate = statistics.generated_tokens as f64 / seconds;
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} prompt and {} new tokens in {seconds:.2} s: {rate:.0} new tokens/s (loaded in {load:.1} s)",
+        statistics.prompt_tokens,
+        statistics.generated_tokens,
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn questions(&self) -> Result<Vec<String>, CliError> {
+        if !self.prompt.is_empty() {
+            return Ok(self.prompt.clone());
+        }
+        if let Some(file) = &self.file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| CliError::environment(format!("{}: {error}", file.display())))?;
+            return Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect());
+        }
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+        Ok(vec![text.trim_end().to_owned()])
+    }
+
+    /// The answers, and the seconds that loading took.
+    fn generate(&self) -> Result<(Generation, f64), CliError> {
+        let questions = self.questions()?;
+        let begin = std::time::Instant::now();
+        let opened = OpenModel::open(&self.model).map_err(failed)?;
+        let name = device_or_first(self.device.as_deref());
+        let device = lm::device::open(&name).map_err(failed)?;
+        let model = Model::load(&opened.checkpoint, &device, self.precision.on(&name)).map_err(failed)?;
+        let adapter = self.adapter.as_deref().map(|path| read_adapter(path, model.config(), &device));
+        let adapter = adapter.transpose().map_err(failed)?;
+        let fallback = if opened.chat.is_some() { PromptTemplate::Chat } else { PromptTemplate::Plain };
+        let template = self.template.unwrap_or(fallback);
+        let prompt = PromptParams { template, ..PromptParams::default() };
+        let sampling = Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            max_new_tokens: self.max_tokens,
+            ..Sampling::default()
+        };
+        let params = sampling.params(opened.stop_tokens(template), template);
+        let request = |question: &String| {
+            let prepared = prompt.prepare(&opened, question, &[]).map_err(failed)?;
+            Ok(Request { prompt: prepared.ids, seeds: vec![self.seed], params: params.clone() })
+        };
+        let requests = questions.iter().map(request).collect::<Result<Vec<_>, CliError>>()?;
+        let load = begin.elapsed().as_secs_f64();
+        let options = EngineOptions { max_batch: self.batch, ..EngineOptions::default() };
+        let mut engine = Engine::new(&model, adapter.as_ref(), Some(&opened.tokenizer), options);
+        let out = engine.generate(&requests, |_| ControlFlow::Continue(())).map_err(failed)?;
+        Ok((out, load))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The greedy answers of `transformers` (`tests/scripts/tiny_math_generate.py`), from arguments
+    /// and from a file of all prompts at once.
+    #[test]
+    fn answers_are_those_of_transformers() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read(root.join("tests/data/tiny-math-generate.json")).unwrap();
+        let cases: Vec<Value> = serde_json::from_slice(&text).unwrap();
+        let prompts: Vec<&str> = cases.iter().map(|case| case["prompt"].as_str().unwrap()).collect();
+        let model = root.join("../manifests/models/tiny-math");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prompts.txt");
+        std::fs::write(&file, prompts.join("\n")).unwrap();
+        let file = file.to_str().unwrap();
+        let common = ["generate", model.to_str().unwrap(), "--device", "cpu", "--template", "plain"];
+        let from_arguments: Vec<&str> = prompts.iter().flat_map(|p| ["--prompt", p]).collect();
+        for rest in [&from_arguments[..], &["--file", file]] {
+            let args = common.iter().chain(&["--max-tokens", "24"]).chain(rest);
+            let (out, _) = Args::parse_from(args).generate().unwrap();
+            for (samples, case) in out.samples.iter().zip(&cases) {
+                assert_eq!(json!(samples[0].ids), case["ids"]);
+                assert_eq!(samples[0].text, case["text"].as_str().unwrap());
+            }
+            assert_eq!(out.samples.len(), cases.len());
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_manifests() {
+        assert_eq!(from_name::<PromptTemplate>("qwen-boxed"), Ok(PromptTemplate::QwenBoxed));
+        assert!(from_name::<Precision>("f8").unwrap_err().contains("f8"));
+    }
+}
