@@ -127,6 +127,9 @@ fn explain(
             }
         }
         Forecast::Run(reason @ Reason::Running(_)) => explained.verdict = format!("runs now: {reason}"),
+        Forecast::Run(Reason::New) => {
+            explained.verdict = "would run: it has no earlier result".to_owned();
+        }
         Forecast::Run(reason) => {
             explained.verdict = format!("would run: {reason}");
             explained.notes = reason.details();

@@ -170,7 +170,7 @@ impl Claim<'_> {
     /// record is written last.
     pub fn commit(self, parts: KeyParts, meta: RecordMeta) -> Result<Record, StoreError> {
         let out = self.folder.join("out");
-        let entries = list_folder(&out, false, None)?;
+        let entries = list_folder(&out, false, None).map_err(|error| error.within(&out))?;
         for entry in &entries {
             self.store.adopt_blob(&out.join(&entry.path), entry)?;
         }

@@ -310,8 +310,8 @@ fn everything_stored_can_be_read_by_others() {
 fn what_two_runs_publish_to_one_place_does_not_mix() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("cache")).unwrap();
-    let one: Vec<String> = (0..300).map(|n| format!("one{n}")).collect();
-    let two: Vec<String> = (0..300).map(|n| format!("two{n}")).collect();
+    let one: Vec<String> = (0..100).map(|n| format!("one{n}")).collect();
+    let two: Vec<String> = (0..100).map(|n| format!("two{n}")).collect();
     let record = |n: i64, names: &[String], content: &str| {
         let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), content)).collect();
         files.push(("same", content));
@@ -319,7 +319,7 @@ fn what_two_runs_publish_to_one_place_does_not_mix() {
     };
     let records = [record(1, &one, "1"), record(2, &two, "2")];
     let dest = dir.path().join("results/table");
-    for _ in 0..5 {
+    for _ in 0..3 {
         // Both copies are ready before either takes its place.
         let ready = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
