@@ -2,16 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::OnceLock;
 
 /// `cpu` (model and number in use), `memory`, `os`, and with GPUs in use `gpu`. Linux only: empty
 /// elsewhere. Reads `/proc`, so it needs no driver library.
 pub fn describe(gpus: u32) -> BTreeMap<String, String> {
+    static FACTS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    let mut facts = FACTS.get_or_init(without_gpus).clone();
+    if gpus > 0 {
+        let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
+        let models: BTreeSet<String> = folders
+            .filter_map(|folder| field(&fs::read_to_string(folder.path().join("information")).ok()?, "Model"))
+            .collect();
+        let models: Vec<String> = models.into_iter().collect();
+        facts.insert("gpu".to_owned(), format!("{gpus} × {}", models.join(" or ")).trim_end().to_owned());
+    }
+    facts
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Read once: with many processors the kernel takes its time over the list of them.
+fn without_gpus() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let field = |text: &str, name: &str| -> Option<String> {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" "))
-    };
     if let Some(model) = field(&read("/proc/cpuinfo"), "model name") {
         facts.insert("cpu".to_owned(), format!("{} × {model}", super::slots::machine_cpus()));
     }
@@ -22,14 +39,6 @@ pub fn describe(gpus: u32) -> BTreeMap<String, String> {
     let kernel = read("/proc/sys/kernel/osrelease");
     if !kernel.is_empty() {
         facts.insert("os".to_owned(), format!("Linux {}", kernel.trim()));
-    }
-    if gpus > 0 {
-        let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
-        let models: BTreeSet<String> = folders
-            .filter_map(|folder| field(&fs::read_to_string(folder.path().join("information")).ok()?, "Model"))
-            .collect();
-        let models: Vec<String> = models.into_iter().collect();
-        facts.insert("gpu".to_owned(), format!("{gpus} × {}", models.join(" or ")).trim_end().to_owned());
     }
     facts
 }
