@@ -194,3 +194,25 @@ fn what_does_not_fit_the_context_is_refused_or_clipped() {
     let timing: Value = serde_json::from_str(&ran.text("timing.json")).unwrap();
     assert_eq!(timing["clipped_questions"], 1);
 }
+
+#[test]
+fn impossible_trainings_are_named_before_anything_runs() {
+    let found = |params: Value| -> Vec<String> {
+        let stage: Train = serde_json::from_value(params).unwrap();
+        stage.check().into_iter().map(|problem| problem.param).collect()
+    };
+    let rollouts = json!({"steps": 0, "sampling": {"temperature": 1.0}});
+    for (method, param) in [
+        (json!({"type": "sft", "steps": 0}), "method.steps"),
+        (json!({"type": "psft", "demonstrations": {"steps": 0}}), "method.demonstrations.steps"),
+        (json!({"type": "spft", "demonstrations": {"steps": 0}}), "method.demonstrations.steps"),
+        (json!({"type": "rloo", "rollouts": rollouts}), "method.rollouts.steps"),
+        (json!({"type": "entropy", "rollouts": rollouts}), "method.rollouts.steps"),
+    ] {
+        assert_eq!(found(training(method)), [param]);
+    }
+    let late = with(training(json!({"type": "sft", "steps": 3})), json!({"snapshots": [3, 4, 0]}));
+    assert_eq!(found(late), ["snapshots", "snapshots"]);
+    let adapter = json!({"adapter": {"type": "bias"}, "masters": true});
+    assert_eq!(found(with(training(json!({"type": "sft", "steps": 3})), adapter)), ["masters"]);
+}
