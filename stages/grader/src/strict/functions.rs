@@ -38,6 +38,10 @@ impl Parser<'_> {
         let args = self.function_argument()?;
         let call = match (base, f) {
             (Some(b), _) => Expr::Func(Func::LogBase, vec![b, single(args)]),
+            (None, Func::Det) if matches!(args[..], [Expr::Matrix(..)]) => match single(args) {
+                Expr::Matrix(columns, v) => super::matrix::determinant(columns, v),
+                e => e,
+            },
             (None, Func::Min | Func::Max | Func::Gcd | Func::Lcm | Func::Binom) => Expr::Func(f, args),
             (None, Func::Cis) => {
                 let angle = Expr::Mul(vec![Expr::Const(Const::I), single(args)]);

@@ -52,7 +52,8 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
                     };
                     if only {
                         let (x, y) = (items(list), items(other));
-                        let equal = unordered(j, &x, &y);
+                        let equal =
+                            unordered(j, &x, &y) || independent(other).is_some_and(|y| unordered(j, &x, &y));
                         return Some(j.by(Reason::Set, equal));
                     }
                     if kind(list) == Some(Kind::Set) {
@@ -153,13 +154,17 @@ fn signs(e: &Expr, plus: bool) -> Expr {
     })
 }
 
-/// The values of a sum with two or three independent `±` terms.
+/// The values of a sum or tuple with two or three independent `±` terms.
 fn independent(e: &Expr) -> Option<Vec<Expr>> {
     let (name, value) = match e {
         Expr::Relation(v, r) if v.len() == 2 && r[0] == Rel::Eq && is_name(&v[0]) => (Some(&v[0]), &v[1]),
         e => (None, e),
     };
-    let Expr::Add(terms) = value else { return None };
+    let (terms, brackets) = match value {
+        Expr::Add(v) => (v, None),
+        Expr::Group(open, close, v) => (v, Some((*open, *close))),
+        _ => return None,
+    };
     let n = terms.iter().filter(|t| has_pm(t)).count();
     if !(2..=3).contains(&n) {
         return None;
@@ -167,7 +172,7 @@ fn independent(e: &Expr) -> Option<Vec<Expr>> {
     let mut out = Vec::new();
     for mask in 0..1u32 << n {
         let mut k = 0;
-        let sum: Vec<Expr> = terms
+        let parts: Vec<Expr> = terms
             .iter()
             .map(|t| {
                 if !has_pm(t) {
@@ -177,7 +182,10 @@ fn independent(e: &Expr) -> Option<Vec<Expr>> {
                 signs(t, mask >> (k - 1) & 1 == 0)
             })
             .collect();
-        let sum = Expr::Add(sum);
+        let sum = match brackets {
+            Some((open, close)) => Expr::Group(open, close, parts),
+            None => Expr::Add(parts),
+        };
         out.push(match name {
             Some(n) => Expr::Relation(vec![n.clone(), sum], vec![Rel::Eq]),
             None => sum,

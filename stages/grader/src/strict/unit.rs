@@ -209,6 +209,12 @@ pub(crate) fn phrase(mut parts: Vec<Expr>) -> Expr {
     if parts.len() > 1 && matches!(&parts[0], Expr::Word(w) if matches!(&**w, "the" | "a" | "an")) {
         parts.remove(0);
     }
+    // `a third`
+    if let [Expr::Sym(97), Expr::Word(w)] = &parts[..]
+        && let Some(d) = words::part(w)
+    {
+        return Expr::div(Expr::int(1), Expr::int(d));
+    }
     if parts.len() == 1 { parts.remove(0) } else { Expr::Phrase(parts) }
 }
 
@@ -238,7 +244,10 @@ fn in_words(words: &[&str]) -> Option<Expr> {
     // The longest number in front, then a unit.
     let (k, v) = (1..=last).rev().find_map(|k| Some((k, words::number_words(&words[..k])?)))?;
     let rest = &words[k..];
-    if rest.len() > 4 || rest.iter().any(|w| words::is_qualifier(w) || words::number_words(&[*w]).is_some()) {
+    // `twenty first` is no twenty of anything.
+    let ordinal = |w: &str| matches!(w, "first" | "second") || words::part(w).is_some();
+    let counts = |w: &str| words::is_qualifier(w) || words::number_words(&[w]).is_some() || ordinal(w);
+    if rest.len() > 4 || rest.iter().any(|w| counts(w)) {
         return None;
     }
     let value = Expr::int(v);
