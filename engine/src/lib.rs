@@ -10,7 +10,8 @@
 //! 4. [`run`] starts a worker process for each miss, inside declared resource slots, commits its
 //!    output folder to the store and writes the record last.
 //! 5. [`event`] is the one stream that progress bars, `--json`, the log and the history read.
-//! 6. [`history`] reads earlier runs from their logs; [`explain`] says what of a key changed; [`facts`]
+//! 6. [`history`] reads earlier runs from their logs; [`explain`] says what of a key changed, and
+//!    [`numbers`] which numbers did; [`facts`]
 //!    gathers what is known of a run for those who write about it.
 //! 7. [`cli`] holds the command line, [`ui`] the console: only these two print.
 //!
@@ -38,6 +39,7 @@ pub mod history;
 pub mod key;
 pub mod kind;
 pub mod manifest;
+pub mod numbers;
 pub mod plan;
 pub mod run;
 pub mod store;

@@ -23,23 +23,89 @@ impl Arm {
     }
 }
 
+/// The axis of repetitions: results that differ in it only are combined.
+const REPEATS: &str = "seed";
+/// The axis that results name themselves.
+const BENCHMARK: &str = "benchmark";
+
 /// The arm of an instance's label: `lora` of `lora,seed=2` and of `math/lora`.
 pub fn arm_of(label: &str) -> &str {
     let instance = label.rsplit('/').next().unwrap_or(label);
     instance.split(',').next().unwrap_or(instance).trim()
 }
 
-/// The given arms that have results, then arms that have results only, by name.
+/// The axes of an instance's label: `["step=10", "seed=2"]` of `math/lora,step=10,seed=2`.
+pub fn axes_of(label: &str) -> Vec<&str> {
+    let instance = label.rsplit('/').next().unwrap_or(label);
+    instance.split(',').skip(1).map(str::trim).collect()
+}
+
+fn without<'a>(label: &'a str, dropped: &[&str]) -> String {
+    let axes = axes_of(label);
+    let kept = axes.iter().filter(|axis| !dropped.contains(&axis.split('=').next().unwrap_or(axis)));
+    kept.fold(arm_of(label).to_owned(), |name, axis| format!("{name},{axis}"))
+}
+
+/// The row of the table that an instance belongs to: its arm with every axis but seeds and
+/// benchmarks, `lora,step=10` of `math/lora,benchmark=math,step=10,seed=2`.
+pub fn row_of(label: &str) -> String {
+    without(label, &[REPEATS, BENCHMARK])
+}
+
+/// One of the runs that make up a row, on any benchmark: `lora,step=10,seed=2`.
+pub fn run_of(label: &str) -> String {
+    without(label, &[BENCHMARK])
+}
+
+/// Which of `names` (rows or runs) a row or run is compared with: that of the base arm which agrees
+/// with it in all its axes, and in most; a run of no such seed is compared with its row's.
+pub fn base_of<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone, base: &str) -> Option<&'a str> {
+    let fits = |axes: &[&str]| {
+        let fitting = names.clone().filter(|other| arm_of(other) == base);
+        fitting
+            .filter(|other| axes_of(other).iter().all(|axis| axes.contains(axis)))
+            .max_by_key(|other| axes_of(other).len())
+    };
+    let row = row_of(name);
+    let of_row = || {
+        let mut same = names.clone().filter(|other| arm_of(other) == base);
+        same.find(|other| axes_of(&row_of(other)).iter().all(|axis| axes_of(&row).contains(axis)))
+    };
+    fits(&axes_of(name)).or_else(of_row)
+}
+
+/// What people read of a row, run or instance: `LoRA · step 10 · seed 2`.
+pub fn display(label: &str, arms: &[Arm]) -> String {
+    let arm = arm_of(label);
+    let name = arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
+    axes_of(label).iter().fold(name.to_owned(), |text, axis| format!("{text} · {}", axis.replace('=', " ")))
+}
+
+/// Sorts labels as people expect: by the place of their arm among `arms`, then by their axes, numbers
+/// by value.
+pub fn sort<T: AsRef<str>>(labels: &mut [T], arms: &[Arm]) {
+    labels.sort_by_cached_key(|label| order(label.as_ref(), arms));
+}
+
+/// Place of the arm, the arm, and each axis with its value as a number where it is one.
+type Order = (usize, String, Vec<(String, u64, String)>);
+
+fn order(label: &str, arms: &[Arm]) -> Order {
+    let arm = arm_of(label);
+    let place = arms.iter().position(|known| known.name == arm).unwrap_or(arms.len());
+    let axis = |axis: &&str| {
+        let (name, value) = axis.split_once('=').unwrap_or((axis, ""));
+        let number = value.parse::<f64>().map_or(u64::MAX, |number| number.max(0.0).to_bits());
+        (name.to_owned(), number, value.to_owned())
+    };
+    (place, arm.to_owned(), axes_of(label).iter().map(axis).collect())
+}
+
+/// The rows that have results: in the order of the given arms, then others by name.
 pub fn in_order<'a>(given: &[Arm], present: impl Iterator<Item = &'a String>) -> Vec<Arm> {
-    let present: Vec<&String> = present.collect();
-    let mut arms: Vec<Arm> =
-        given.iter().filter(|arm| present.iter().any(|name| **name == arm.name)).cloned().collect();
-    for name in present {
-        if !given.iter().any(|arm| arm.name == *name) {
-            arms.push(Arm { name: name.clone(), label: String::new() });
-        }
-    }
-    arms
+    let mut rows: Vec<&String> = present.collect();
+    sort(&mut rows, given);
+    rows.into_iter().map(|row| Arm { name: row.clone(), label: display(row, given) }).collect()
 }
 
 /// What was claimed for one arm on one benchmark.
@@ -61,7 +127,7 @@ impl<'a> Claims<'a> {
         Self(table)
     }
 
-    /// The claim about an arm on a benchmark: a number in percent, or a table with `accuracy`
+    /// The claim about a row on a benchmark: a number in percent, or a table with `accuracy`
     /// and `delta`. A missing delta follows from two accuracies.
     pub fn of(&self, arm: &str, benchmark: &str, base: &str) -> Claim {
         let mut claim = self.stated(arm, benchmark);
@@ -100,7 +166,7 @@ impl<'a> Claims<'a> {
         };
         for (arm, row) in table {
             let Value::Object(row) = row else { continue };
-            if !arms.is_empty() && arms.iter().all(|known| known.name != *arm) {
+            if !arms.is_empty() && arms.iter().all(|known| known.name != arm_of(arm)) {
                 let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
                 add(
                     format!("claims.{arm}"),
@@ -171,5 +237,29 @@ mod tests {
         assert_eq!(names, ["base", "lora", "extra"]);
         assert_eq!(arm_of("lora,seed=2"), "lora");
         assert_eq!(arm_of("math/lora"), "lora");
+    }
+
+    #[test]
+    fn seeds_are_combined_and_other_axes_make_rows() {
+        let label = "math/lora,benchmark=math,step=10,seed=2";
+        assert_eq!((row_of(label).as_str(), run_of(label).as_str()), ("lora,step=10", "lora,step=10,seed=2"));
+        let arms = [Arm { name: "lora".into(), label: "LoRA".into() }];
+        assert_eq!(display("lora,step=10", &arms), "LoRA · step 10");
+        let present = ["lora,step=100", "base", "lora,step=20", "lora"].map(String::from);
+        let rows: Vec<String> = in_order(&arms, present.iter()).into_iter().map(|row| row.name).collect();
+        assert_eq!(rows, ["lora", "lora,step=20", "lora,step=100", "base"]);
+    }
+
+    #[test]
+    fn a_row_is_compared_with_the_base_that_agrees_most() {
+        let names = ["base", "base,model=a", "base,model=a,seed=1", "base,model=b,seed=2", "lora,model=a"];
+        let of = |name| base_of(name, names.into_iter(), "base");
+        assert_eq!(of("lora,model=a,step=10"), Some("base,model=a"));
+        assert_eq!(of("lora,model=a,seed=1"), Some("base,model=a,seed=1"));
+        assert_eq!(of("lora,model=c"), Some("base"));
+        let seeded = ["base,seed=1", "base,seed=2"];
+        let of = |name| base_of(name, seeded.into_iter(), "base");
+        assert_eq!((of("lora,seed=2"), of("lora,seed=9")), (Some("base,seed=2"), Some("base,seed=1")));
+        assert_eq!(base_of("lora", ["base,model=a"].into_iter(), "base"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::kind::{Inputs, StageCtx, StageError};
 use serde_json::{Map, Value};
 
-use crate::arms::{Arm, arm_of};
+use crate::arms::{self, Arm, arm_of};
 use crate::chart::curves::{Panel, Series};
 use crate::samples::read_lines;
 
@@ -77,11 +77,9 @@ pub fn panels(
     for (label, input) in &inputs.0 {
         runs.push((label.as_str(), read(&ctx.input(input)?)?));
     }
-    let order = |label: &str| {
-        let place = arms.iter().position(|arm| arm.name == arm_of(label));
-        place.unwrap_or(arms.len())
-    };
-    runs.sort_by_key(|(label, _)| order(label));
+    let mut labels: Vec<&str> = runs.iter().map(|(label, _)| *label).collect();
+    arms::sort(&mut labels, arms);
+    runs.sort_by_key(|(label, _)| labels.iter().position(|other| other == label));
     let mut arm_names: Vec<&str> = Vec::new();
     for (label, _) in &runs {
         if !arm_names.contains(&arm_of(label)) {
@@ -104,17 +102,75 @@ pub fn panels(
         let series = runs.iter().filter_map(|(label, steps)| {
             let points: Vec<(f64, f64)> =
                 steps.iter().filter_map(|step| Some((step.step, *step.values.get(&metric)?))).collect();
-            let arm = arm_of(label);
-            let known = arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
             (!points.is_empty()).then(|| Series {
-                label: label.replacen(arm, known, 1),
-                colour: arm_names.iter().position(|name| *name == arm).unwrap_or(0),
+                label: arms::display(label, arms),
+                colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
                 points,
             })
         });
-        Panel { series: series.collect(), title: title(&metric) }
+        Panel { series: series.collect(), title: title(&metric), axis: "Step" }
     };
-    Ok(chosen.into_iter().map(panel).collect())
+    let mut panels: Vec<Panel> = chosen.into_iter().map(panel).collect();
+    panels.extend(norms(ctx, inputs, arms, &arm_names)?);
+    Ok(panels)
+}
+
+/// The length of each layer's steering vector, from the `summary.json` beside the metrics.
+fn norms(
+    ctx: &StageCtx,
+    inputs: &Inputs,
+    arms: &[Arm],
+    arm_names: &[&str],
+) -> Result<Option<Panel>, StageError> {
+    let mut series = Vec::new();
+    for (label, input) in &inputs.0 {
+        let Some(norms) = Summary::read(&ctx.input(input)?)?.and_then(|summary| summary.vector_norms) else {
+            continue;
+        };
+        series.push((
+            label,
+            Series {
+                label: arms::display(label, arms),
+                colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
+                points: norms.into_iter().enumerate().map(|(layer, norm)| (layer as f64, norm)).collect(),
+            },
+        ));
+    }
+    series.sort_by_key(|(label, series)| (series.colour, label.to_owned()));
+    let series: Vec<Series> = series.into_iter().map(|(_, series)| series).collect();
+    let title = "Length of the steering vector".to_owned();
+    Ok((!series.is_empty()).then_some(Panel { title, series, axis: "Layer" }))
+}
+
+/// What is read of the `summary.json` that `train` writes beside its metrics.
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+pub struct Summary {
+    /// Updates done.
+    pub updates: u64,
+    /// Numbers trained.
+    pub trained_parameters: u64,
+    /// Seconds by activity.
+    #[serde(default)]
+    pub seconds: BTreeMap<String, f64>,
+    /// Answers generated for learning.
+    #[serde(default)]
+    pub rollouts: Option<f64>,
+    /// Tokens generated for learning.
+    #[serde(default)]
+    pub generated_tokens: Option<f64>,
+    /// Length of each layer's steering vector.
+    #[serde(default)]
+    pub vector_norms: Option<Vec<f64>>,
+}
+
+impl Summary {
+    /// The summary in a folder of metrics; none for a bare metrics file, or a kind that writes none.
+    pub fn read(folder: &Path) -> Result<Option<Self>, StageError> {
+        let path = folder.join("summary.json");
+        let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+        let read = serde_json::from_str(&text);
+        read.map(Some).map_err(|error| StageError::input(format!("{}: {error}", path.display())))
+    }
 }
 
 /// Where time went is told in a table, not in curves.
@@ -122,8 +178,33 @@ fn is_time(name: &str) -> bool {
     name.contains("seconds") || name.contains("time") || name.contains("tokens_per")
 }
 
-/// `mean_length` → `Mean length`.
+/// Names for people, with units, of the metrics that `train` writes; `mean_length` → `Mean length`
+/// for others.
 fn title(metric: &str) -> String {
+    let known = match metric {
+        "reward" => "Reward (mean over rollouts)",
+        "loss" => "Loss",
+        "entropy" => "Entropy (nats per token)",
+        "length" => "Response length (tokens)",
+        "held_out_loss" => "Held-out cross-entropy (nats per token)",
+        "initial_held_out_loss" => "Held-out cross-entropy before training (nats per token)",
+        "grad_norm" => "Gradient norm before clipping",
+        "lr" => "Learning rate",
+        "kl" | "approx_kl" => "KL to the reference (nats per token)",
+        "ratio" => "Probability ratio to the reference",
+        "clip_fraction" => "Tokens clipped (share)",
+        "weight" => "Weight of the tokens",
+        "distance" => "Distance to the reference",
+        "logprob_difference" => "Log-probability, training − sampling (nats)",
+        "tokens" => "Tokens learnt from (per update)",
+        "truncated" => "Truncated (share of rollouts)",
+        "repetitive" => "Repetitive (share of rollouts)",
+        "zero_variance" => "Groups without a reward signal (number)",
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.to_owned();
+    }
     let words = metric.replace(['_', '.'], " ");
     let mut letters = words.chars();
     match letters.next() {
@@ -163,9 +244,9 @@ mod tests {
         with_runs(|ctx, inputs, arms| {
             let panels = panels(ctx, inputs, arms, &[]).unwrap();
             let titles: Vec<&str> = panels.iter().map(|p| p.title.as_str()).collect();
-            assert_eq!(titles, ["Reward", "Loss"]);
+            assert_eq!(titles, ["Reward (mean over rollouts)", "Loss"]);
             let labels: Vec<&str> = panels[0].series.iter().map(|s| s.label.as_str()).collect();
-            assert_eq!(labels, ["STEER", "LORA,seed=1"]);
+            assert_eq!(labels, ["STEER", "LORA · seed 1"]);
             assert_eq!(panels[0].series[0].points, [(1.0, -0.5), (2.0, 0.5)]);
             assert_eq!(panels[1].series.len(), 1);
             assert_eq!(panels[1].series[0].points, [(2.0, 0.25)]);

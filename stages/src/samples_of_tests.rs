@@ -36,6 +36,7 @@ fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>
         interval: wilson(correct as u64, n as u64),
         interval_method: "wilson".into(),
         spread: None,
+        per_run: Vec::new(),
         versus_base: versus,
         claimed: Claim { accuracy: claimed, delta: claimed.map(|c| c - 0.5) },
         mean_tokens: 31.4,

@@ -34,10 +34,10 @@ pub struct Benchmark {
     pub rows: Vec<Row>,
 }
 
-/// One arm on one benchmark.
+/// One arm on one benchmark; an arm evaluated along an axis (`step=10`) has a row for each value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The arm's name.
+    /// The arm's name, with its axes: `lora,step=10`.
     pub arm: String,
     /// The arm's name for people.
     pub label: String,
@@ -57,6 +57,9 @@ pub struct Row {
     pub interval_method: String,
     /// Standard deviation of the accuracy over runs.
     pub spread: Option<f64>,
+    /// Each of several runs by itself; empty for one run.
+    #[serde(default)]
+    pub per_run: Vec<RunRow>,
     /// Comparison with the base arm; none for the base arm itself.
     pub versus_base: Option<Comparison>,
     /// What was claimed.
@@ -79,6 +82,17 @@ pub struct Row {
     pub levels: BTreeMap<String, Group>,
     /// By subject.
     pub subjects: BTreeMap<String, Group>,
+}
+
+/// One of several runs (seeds) of a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRow {
+    /// Name for people: `seed 2`.
+    pub label: String,
+    /// Different questions.
+    pub questions: usize,
+    /// Mean over questions of the share answered correctly.
+    pub accuracy: f64,
 }
 
 /// An arm against the base arm, over the questions that both answered.

@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 use super::CliError;
 use super::common::CacheArgs;
+use crate::digest::Entry;
 use crate::explain::changes;
 use crate::facts::status as standing;
 use crate::history::{self, Fate, StageHistory};
+use crate::numbers::changed;
 use crate::store::Store;
 use crate::ui::{self, text};
 
@@ -99,9 +103,41 @@ fn compare(store: &Store, before: &StageHistory, now: &StageHistory) -> Vec<Stri
         let short = |digest: &str| digest.chars().take(12).collect::<String>();
         if was != is {
             lines.push(format!("output: {} → {}", short(was), short(is)));
+            lines.extend(numbers(store, before, now));
         } else if !lines.is_empty() {
             lines.push("output: the same".to_owned());
         }
+    }
+    lines
+}
+
+/// Numbers shown of one stage.
+const NUMBERS: usize = 16;
+/// Larger JSON files hold data, not results.
+const LARGEST: u64 = 4 << 20;
+
+/// What changed in the numbers of the JSON files that both artifacts have.
+fn numbers(store: &Store, before: &StageHistory, now: &StageHistory) -> Vec<String> {
+    let record = |stage: &StageHistory| {
+        let record = store.lookup(&stage.key?).ok().flatten()?;
+        // A key computed twice keeps its last record only.
+        (Some(record.output.to_string()) == stage.output).then_some(record)
+    };
+    let (Some(before), Some(now)) = (record(before), record(now)) else { return Vec::new() };
+    let read = |entry: &Entry| -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(store.blob_path(&entry.digest)).ok()?).ok()
+    };
+    let mut lines = Vec::new();
+    for entry in now.entries.iter().filter(|entry| entry.path.ends_with(".json") && entry.size <= LARGEST) {
+        let same_path = before.entries.iter().find(|other| other.path == entry.path);
+        let Some(other) = same_path.filter(|other| other.digest != entry.digest) else { continue };
+        let (Some(old), Some(new)) = (read(other), read(entry)) else { continue };
+        lines.extend(changed(&old, &new).iter().map(|change| format!("{}: {change}", entry.path)));
+    }
+    let more = lines.len().saturating_sub(NUMBERS);
+    lines.truncate(NUMBERS);
+    if more > 0 {
+        lines.push(format!("… and {}", text::counted(more, "other number")));
     }
     lines
 }

@@ -294,3 +294,18 @@ fn a_cache_that_cannot_be_one_is_refused() {
         assert!(ran.stderr.contains(said) && ran.stderr.contains("--cache"), "{}", ran.stderr);
     }
 }
+
+#[test]
+fn diff_names_the_numbers_that_changed() {
+    let place = Place::new(
+        "[stage.table]\nkind = \"write\"\ntext = '{\"rows\": [{\"arm\": \"lora\", \"accuracy\": 0.5}], \"note\": \"x\"}'\nmore = [\"table.json\"]",
+    );
+    place.succeed(&[]);
+    let first = engine::history::ids(&place.path("cache/runs")).remove(0);
+    place.succeed(&[
+        "--set",
+        "stage.table.text={\"rows\": [{\"arm\": \"lora\", \"accuracy\": 0.75}], \"note\": \"y\"}",
+    ]);
+    let text = place.text(&["diff", &first, "latest"]);
+    assert!(text.contains("table.json: rows[lora].accuracy: 0.5 → 0.75 (+0.25)"), "{text}");
+}

@@ -40,7 +40,7 @@ fn out_txt() -> Vec<String> {
 pub struct Write {
     /// What to write.
     pub text: String,
-    /// Files to leave besides `out.txt`.
+    /// Files to leave besides `out.txt`: they hold their name, or for `.json` the text.
     pub more: Vec<String>,
     /// Leave nothing at all.
     pub nothing: bool,
@@ -69,7 +69,7 @@ impl Stage for Write {
             return Ok(());
         }
         for name in &self.more {
-            put(ctx, name, name)?;
+            put(ctx, name, if name.ends_with(".json") { &self.text } else { name })?;
         }
         put(ctx, "out.txt", &self.text)
     }

@@ -2,6 +2,7 @@
 
 use super::axis::Axis;
 use super::{Face, Svg, Theme, WIDTH, fitted, text_width};
+use crate::arms::arm_of;
 use crate::table::{Benchmark, Row, Table};
 
 const ROW: f64 = 34.0;
@@ -44,11 +45,17 @@ fn legend(svg: &mut Svg, table: &Table, theme: Theme, y: f64) -> f64 {
         svg.text(x + 13.0, y, face(12.5, theme.muted, false), "claimed");
         x += 13.0 + text_width("claimed", 12.5) + 26.0;
     }
-    if rows().any(|row| row.arm == table.base) && rows().any(|row| row.arm != table.base) {
+    if table.benchmarks.iter().any(|b| base_row(table, b).is_some() && b.rows.len() > 1) {
         svg.line((x - 8.0, y - 4.0), (x + 8.0, y - 4.0), theme.muted, 1.2, "4 3");
         svg.text(x + 15.0, y, face(12.5, theme.muted, false), "base, measured");
     }
     y + 8.0
+}
+
+/// The base arm's row, where there is exactly one.
+fn base_row<'a>(table: &Table, benchmark: &'a Benchmark) -> Option<&'a Row> {
+    let mut rows = benchmark.rows.iter().filter(|row| arm_of(&row.arm) == table.base);
+    rows.next().filter(|_| rows.next().is_none())
 }
 
 fn claimed_accuracy(row: &Row) -> Option<f64> {
@@ -77,7 +84,7 @@ fn panel(svg: &mut Svg, table: &Table, benchmark: &Benchmark, theme: Theme, top:
     }
     let unit = Face { anchor: "middle", ..face(12.0, theme.muted, false) };
     svg.text((left + right) / 2.0, last + 36.0, unit, "Accuracy (%)");
-    if let Some(base) = benchmark.rows.iter().find(|row| row.arm == table.base) {
+    if let Some(base) = base_row(table, benchmark) {
         let x = axis.at(100.0 * base.accuracy);
         svg.line((x, first), (x, last), theme.muted, 1.2, "4 3");
     }

@@ -1,7 +1,7 @@
 //! Training curves: a grid of panels, one a metric, with one line an arm (and seed).
 
 use super::axis::Axis;
-use super::{Face, Svg, Theme, WIDTH, fitted, text_width};
+use super::{Face, Pen, Svg, Theme, WIDTH, fitted, text_width};
 
 /// One line: its name and its values by step, missing where a step has none.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Series {
     pub label: String,
     /// Place of its colour: runs of one arm share it.
     pub colour: usize,
-    /// Step and value, in order of steps.
+    /// Step (or what the panel's axis counts) and value, in order.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -21,6 +21,8 @@ pub struct Panel {
     pub title: String,
     /// Lines.
     pub series: Vec<Series>,
+    /// What the horizontal axis counts.
+    pub axis: &'static str,
 }
 
 const MARGIN: f64 = 20.0;
@@ -65,12 +67,12 @@ fn legend(svg: &mut Svg, panels: &[Panel], theme: Theme, y: f64) -> f64 {
     }
     let (mut x, mut y) = (MARGIN, y + 14.0);
     for (label, colour) in seen {
-        let width = 28.0 + text_width(label, 12.5) + 22.0;
+        let width = 34.0 + text_width(label, 12.5) + 22.0;
         if x + width > WIDTH - MARGIN && x > MARGIN {
             (x, y) = (MARGIN, y + 20.0);
         }
-        svg.line((x, y - 4.0), (x + 20.0, y - 4.0), theme.series(colour), 2.5, "");
-        svg.text(x + 27.0, y, face(12.5, theme.muted, false), label);
+        svg.line((x, y - 4.0), (x + 26.0, y - 4.0), theme.series(colour), 2.5, theme.dash(colour));
+        svg.text(x + 33.0, y, face(12.5, theme.muted, false), label);
         x += width;
     }
     y + 12.0
@@ -97,7 +99,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, theme: Theme, left: f64, top: f64, w
     for tick in x_axis.ticks() {
         svg.text(x_axis.at(tick), y0 + 16.0, centred, &x_axis.label(tick));
     }
-    svg.text((x0 + x1) / 2.0, y0 + 33.0, centred, "Step");
+    svg.text((x0 + x1) / 2.0, y0 + 33.0, centred, panel.axis);
     for series in &panel.series {
         draw_series(svg, series, theme, &x_axis, &y_axis);
     }
@@ -111,13 +113,14 @@ fn draw_series(svg: &mut Svg, series: &Series, theme: Theme, x_axis: &Axis, y_ax
         svg.dot(x, y, 3.5, colour);
         return;
     }
+    let line = Pen { stroke: colour, width: 2.0, opacity: 1.0, dash: theme.dash(series.colour) };
     if series.points.len() <= SMOOTH_FROM {
-        svg.path(&raw, colour, 2.0, 1.0);
+        svg.path(&raw, line);
         return;
     }
-    svg.path(&raw, colour, 1.0, 0.3);
+    svg.path(&raw, Pen { width: 1.0, opacity: 0.3, dash: "", ..line });
     let smooth: Vec<Option<(f64, f64)>> = moving_average(&series.points).iter().map(place).collect();
-    svg.path(&smooth, colour, 2.0, 1.0);
+    svg.path(&smooth, line);
 }
 
 /// Centred moving average over a twentieth of the points; missing values are left out.

@@ -2,6 +2,7 @@
 //!
 //! - [`accuracy`]: claimed against measured accuracy, one row an arm
 //! - [`curves`]: training curves, one panel a metric
+//! - [`dag`]: the graph of a run
 //! - [`axis`]: ranges and ticks
 //!
 //! The SVG is written here rather than by a plotting crate because the report inlines it and
@@ -11,6 +12,7 @@
 pub mod accuracy;
 pub mod axis;
 pub mod curves;
+pub mod dag;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -71,6 +73,11 @@ pub const PAGE: Theme = Theme {
 };
 
 impl Theme {
+    /// The dashes of the series at a place: they tell series apart in black and white.
+    pub fn dash(&self, place: usize) -> &'static str {
+        ["", "7 3", "2 2.5", "9 3 2 3", "4 2", "9 3 2 3 2 3", "1 3"][place % self.series.len()]
+    }
+
     /// The colour of the series at a place; colours come again after seven.
     pub fn series(&self, place: usize) -> &'static str {
         self.series[place % self.series.len()]
@@ -90,16 +97,36 @@ pub struct Face<'a> {
     pub bold: bool,
 }
 
+/// How a line is drawn.
+#[derive(Clone, Copy)]
+pub struct Pen<'a> {
+    /// Colour.
+    pub stroke: &'a str,
+    /// Width in pixels.
+    pub width: f64,
+    /// 0 to 1.
+    pub opacity: f64,
+    /// Dashes as SVG writes them; empty for an unbroken line.
+    pub dash: &'a str,
+}
+
 /// An SVG picture being written.
 pub struct Svg {
     body: String,
     theme: Theme,
+    width: f64,
 }
 
 impl Svg {
     /// An empty picture.
     pub fn new(theme: Theme) -> Self {
-        Self { body: String::new(), theme }
+        Self { body: String::new(), theme, width: WIDTH }
+    }
+
+    /// Of another width than charts have.
+    pub fn of_width(mut self, width: f64) -> Self {
+        self.width = width;
+        self
     }
 
     /// A text with its baseline at (x, y).
@@ -126,7 +153,7 @@ impl Svg {
     }
 
     /// A line through points, broken where a value is missing.
-    pub fn path(&mut self, points: &[Option<(f64, f64)>], stroke: &str, width: f64, opacity: f64) {
+    pub fn path(&mut self, points: &[Option<(f64, f64)>], pen: Pen) {
         let mut data = String::new();
         let mut pen_down = false;
         for point in points {
@@ -137,9 +164,11 @@ impl Svg {
             let _ = write!(data, "{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" });
             pen_down = true;
         }
+        let Pen { stroke, width, opacity, dash } = pen;
+        let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
         let _ = writeln!(
             self.body,
-            "<path d=\"{data}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-opacity=\"{opacity}\" stroke-linejoin=\"round\" stroke-linecap=\"round\"/>"
+            "<path d=\"{data}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-opacity=\"{opacity}\" stroke-linejoin=\"round\"{dash}/>"
         );
     }
 
@@ -158,14 +187,49 @@ impl Svg {
         );
     }
 
+    /// An edge of a graph, leaving and arriving level.
+    pub fn curve(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
+        let middle = (from.0 + to.0) / 2.0;
+        let _ = writeln!(
+            self.body,
+            "<path d=\"M{:.1} {:.1}C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}\" fill=\"none\" stroke=\"{stroke}\"/>",
+            from.0, from.1, from.1, to.1, to.0, to.1
+        );
+    }
+
+    /// A box with a coloured left edge.
+    pub fn frame(&mut self, corner: (f64, f64), size: (f64, f64), stroke: &str, edge: &str) {
+        let fill = self.theme.background.unwrap_or("var(--page)");
+        let _ = writeln!(
+            self.body,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{}\" height=\"{}\" rx=\"5\" fill=\"{fill}\" stroke=\"{stroke}\"/>\n\
+             <rect x=\"{:.1}\" y=\"{:.1}\" width=\"4\" height=\"{}\" rx=\"2\" fill=\"{edge}\"/>",
+            corner.0, corner.1, size.0, size.1, corner.0, corner.1, size.1
+        );
+    }
+
+    /// Begins a group with a hint; with a link unless it is empty. [`Svg::close`] ends it.
+    pub fn open(&mut self, link: &str, hint: &str) {
+        if !link.is_empty() {
+            let _ = write!(self.body, "<a href=\"{}\">", escape(link));
+        }
+        let _ = writeln!(self.body, "<g><title>{}</title>", escape(hint));
+    }
+
+    /// Ends a group.
+    pub fn close(&mut self, link: &str) {
+        self.body.push_str(if link.is_empty() { "</g>\n" } else { "</g></a>\n" });
+    }
+
     /// The whole document; `label` describes it to those who cannot see it.
     pub fn finish(self, height: f64, label: &str) -> String {
         let background = match self.theme.background {
             Some(fill) => format!("<rect width=\"100%\" height=\"100%\" fill=\"{fill}\"/>\n"),
             None => String::new(),
         };
+        let width = self.width;
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{}\" font-family=\"Inter, system-ui, sans-serif\">\n{background}{}</svg>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" aria-label=\"{}\" font-family=\"Inter, system-ui, sans-serif\">\n{background}{}</svg>\n",
             escape(label),
             self.body
         )

@@ -7,12 +7,21 @@ pub mod bench;
 pub mod generate;
 pub mod grade;
 pub mod logits;
+pub mod report;
+pub mod samples;
 
 use engine::cli::{CliError, ExtraCommand};
 
 /// Every command, in the order of `--help`.
 pub fn all() -> Vec<ExtraCommand> {
-    vec![generate::command(), logits::command(), bench::command(), grade::command()]
+    vec![
+        report::command(),
+        samples::command(),
+        generate::command(),
+        logits::command(),
+        bench::command(),
+        grade::command(),
+    ]
 }
 
 /// An error of the environment, from any.

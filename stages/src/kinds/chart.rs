@@ -47,7 +47,7 @@ impl Chart {
 
 impl Stage for Chart {
     const KIND: &'static str = "chart";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn outputs(&self) -> Vec<String> {
         let mut outputs = Vec::new();
@@ -144,7 +144,7 @@ mod tests {
         let rows = ink(&std::fs::read(out.join("accuracy.png")).unwrap());
         assert!(rows[40..70].iter().any(|&darkest| darkest < 60));
         let curves = std::fs::read_to_string(out.join("curves.svg")).unwrap();
-        assert!(curves.contains(">Reward<") && curves.contains(">Step<"));
+        assert!(curves.contains(">Reward (mean over rollouts)<") && curves.contains(">Step<"));
     }
 
     #[test]

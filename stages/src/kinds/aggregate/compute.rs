@@ -2,67 +2,72 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::arms::{Arm, Claim, Claims};
+use crate::arms::{Arm, Claim, Claims, arm_of, axes_of, base_of};
 use crate::repetition;
 use crate::samples::Graded;
 use crate::stats;
-use crate::table::{Benchmark, Comparison, Group, Row};
+use crate::table::{Benchmark, Comparison, Group, Row, RunRow};
 
-/// Every run of one arm on one benchmark.
-type Runs<'a> = Vec<Vec<&'a Graded>>;
+/// A run's name, and all its samples.
+pub type RunSamples = (String, Vec<Graded>);
+
+/// Every run of one row on one benchmark, by name.
+type Runs<'a> = BTreeMap<&'a str, Vec<&'a Graded>>;
 
 /// The tables of all benchmarks. `runs` holds each arm's runs.
 pub fn benchmarks(
-    runs: &BTreeMap<String, Vec<Vec<Graded>>>,
+    runs: &BTreeMap<String, Vec<RunSamples>>,
     arms: &[Arm],
     base: &str,
     claims: &Claims,
     seed: u64,
 ) -> Vec<Benchmark> {
     let names: BTreeSet<&str> =
-        runs.values().flatten().flatten().map(|graded| graded.benchmark.as_str()).collect();
+        runs.values().flatten().flat_map(|(_, run)| run).map(|graded| graded.benchmark.as_str()).collect();
     let on = |arm: &str, benchmark: &str| -> Runs<'_> {
-        runs.get(arm)
-            .into_iter()
-            .flatten()
-            .map(|run| run.iter().filter(|g| g.benchmark == benchmark).collect::<Vec<_>>())
-            .filter(|run| !run.is_empty())
-            .collect()
+        let mut of_row = Runs::new();
+        for (name, run) in runs.get(arm).into_iter().flatten() {
+            let here: Vec<&Graded> = run.iter().filter(|g| g.benchmark == benchmark).collect();
+            if !here.is_empty() {
+                of_row.entry(name).or_default().extend(here);
+            }
+        }
+        of_row
     };
     names
         .into_iter()
         .map(|name| {
-            let base_runs = on(base, name);
+            let there: Vec<&str> =
+                arms.iter().map(|arm| arm.name.as_str()).filter(|arm| !on(arm, name).is_empty()).collect();
             let rows: Vec<Row> = arms
                 .iter()
                 .map(|arm| (arm, on(&arm.name, name)))
                 .filter(|(_, runs)| !runs.is_empty())
                 .map(|(arm, runs)| {
-                    let claimed = claims.of(&arm.name, name, base);
+                    let against = base_of(&arm.name, there.iter().copied(), base);
+                    let claimed = claims.of(&arm.name, name, against.unwrap_or(base));
                     let mut row = row(arm, &runs, claimed, seed);
-                    if arm.name != base && !base_runs.is_empty() {
-                        row.versus_base = Some(compare(&base_runs, &runs, seed));
+                    if arm_of(&arm.name) != base {
+                        row.versus_base = against.map(|base| compare(&on(base, name), &runs, seed));
                     }
                     row
                 })
                 .collect();
-            let questions: BTreeSet<&str> = arms
-                .iter()
-                .flat_map(|arm| on(&arm.name, name).concat())
-                .map(|g| g.sample.id.as_str())
-                .collect();
+            let questions: BTreeSet<&str> =
+                arms.iter().flat_map(|arm| all(&on(&arm.name, name))).map(|g| g.sample.id.as_str()).collect();
             Benchmark { name: name.to_owned(), questions: questions.len(), rows }
         })
         .collect()
 }
 
 fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
-    let samples: Vec<&Graded> = runs.concat();
+    let samples = all(runs);
     let questions = by_question(&samples);
     let accuracies: Vec<f64> = questions.values().map(|q| q.accuracy()).collect();
     let correct = samples.iter().filter(|g| g.correct).count();
     let once = questions.values().all(|q| q.samples == 1);
-    let per_run: Vec<f64> = runs.iter().map(|run| accuracy(&by_question(run))).collect();
+    let per_run = runs.iter().map(|(name, run)| run_row(name, run)).collect::<Vec<_>>();
+    let accuracies_of_runs: Vec<f64> = per_run.iter().map(|run| run.accuracy).collect();
     let mut tokens: Vec<f64> = samples.iter().map(|g| f64::from(g.sample.tokens)).collect();
     tokens.sort_by(f64::total_cmp);
     let share = |holds: fn(&Graded) -> bool| {
@@ -82,7 +87,8 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
             stats::bootstrap_mean(&accuracies, seed)
         },
         interval_method: if once { "wilson" } else { "bootstrap" }.to_owned(),
-        spread: stats::standard_deviation(&per_run),
+        spread: stats::standard_deviation(&accuracies_of_runs),
+        per_run: if per_run.len() > 1 { per_run } else { Vec::new() },
         versus_base: None,
         claimed,
         mean_tokens: stats::mean(&tokens),
@@ -98,8 +104,9 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
 }
 
 fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
-    let changed = changed(&base.concat(), &arm.concat());
-    let (base, arm) = (by_question(&base.concat()), by_question(&arm.concat()));
+    let (base, arm) = (all(base), all(arm));
+    let changed = changed(&base, &arm);
+    let (base, arm) = (by_question(&base), by_question(&arm));
     let pairs: Vec<(Question, Question)> =
         arm.iter().filter_map(|(id, after)| Some((*base.get(id)?, *after))).collect();
     let differences: Vec<f64> =
@@ -159,9 +166,19 @@ fn by_question<'a>(samples: &[&'a Graded]) -> BTreeMap<&'a str, Question> {
     questions
 }
 
-fn accuracy(questions: &BTreeMap<&str, Question>) -> f64 {
+fn all<'a>(runs: &Runs<'a>) -> Vec<&'a Graded> {
+    runs.values().flatten().copied().collect()
+}
+
+fn run_row(name: &str, run: &[&Graded]) -> RunRow {
+    let questions = by_question(run);
     let shares: Vec<f64> = questions.values().map(|q| q.accuracy()).collect();
-    stats::mean(&shares)
+    let axes: Vec<&str> = axes_of(name).into_iter().filter(|axis| axis.starts_with("seed=")).collect();
+    RunRow {
+        label: axes.join(", ").replace('=', " "),
+        questions: questions.len(),
+        accuracy: stats::mean(&shares),
+    }
 }
 
 fn groups(samples: &[&Graded], of: fn(&Graded) -> Option<&str>) -> BTreeMap<String, Group> {

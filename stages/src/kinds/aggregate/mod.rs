@@ -12,9 +12,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arms::{Arm, Claims, arm_of};
-use crate::samples::{Graded, read_lines};
+use crate::arms::{Arm, Claims, arm_of, row_of, run_of};
+use crate::samples::read_lines;
 use crate::table::Table;
+use compute::RunSamples;
 
 /// Compares the arms: accuracy with intervals, differences to the base arm with paired tests, and
 /// the claimed values beside the measured ones.
@@ -22,9 +23,11 @@ use crate::table::Table;
 /// For each arm and benchmark: accuracy with Wilson's 95 % interval; difference to the base arm
 /// with a 95 % interval of the paired bootstrap (10,000 resamples by question) and the p of the
 /// exact McNemar test; the share of generations that changed; token counts; shares of truncated,
-/// repetitive and unanswered samples; and accuracy by level and subject. Where an arm has several runs (seeds) or several samples a
-/// question, accuracy is averaged by question first, intervals are bootstrapped by question, the
-/// spread over runs is given, and McNemar's test is left out.
+/// repetitive and unanswered samples; and accuracy by level and subject. Where an arm has several runs
+/// (seeds) or several samples a question, accuracy is averaged by question first, intervals are
+/// bootstrapped by question, the spread over runs is given, and McNemar's test is left out. Only the axis `seed` makes runs of one
+/// row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
+/// compared with the base arm's row of the same values.
 ///
 /// Writes `table.json`, `table.csv` and `table.md`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -52,13 +55,13 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Graded samples by arm, one list a run; labels are `arm` or `arm,axis=value`.
-    fn read(&self, ctx: &StageCtx) -> Result<BTreeMap<String, Vec<Vec<Graded>>>, StageError> {
-        let mut arms: BTreeMap<String, Vec<Vec<Graded>>> = BTreeMap::new();
+    /// Graded samples by row (see [`row_of`]), and in it by run.
+    fn read(&self, ctx: &StageCtx) -> Result<BTreeMap<String, Vec<RunSamples>>, StageError> {
+        let mut arms: BTreeMap<String, Vec<RunSamples>> = BTreeMap::new();
         let total = self.samples.0.len() as u64;
         for (done, (label, input)) in self.samples.0.iter().enumerate() {
             let rows = read_lines(&ctx.input(input)?, "graded.jsonl")?;
-            arms.entry(arm_of(label).to_owned()).or_default().push(rows);
+            arms.entry(row_of(label)).or_default().push((run_of(label), rows));
             ctx.progress(done as u64 + 1, total, "files");
         }
         Ok(arms)
@@ -67,7 +70,7 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]
@@ -99,7 +102,7 @@ impl Stage for Aggregate {
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let runs = self.read(ctx)?;
         let arms = crate::arms::in_order(&self.arms, runs.keys());
-        let base = self.base.as_deref().unwrap_or(&arms[0].name);
+        let base = self.base.as_deref().unwrap_or(arm_of(&arms[0].name));
         let table = Table {
             base: base.to_owned(),
             benchmarks: compute::benchmarks(&runs, &arms, base, &Claims::new(&self.claims), self.seed),

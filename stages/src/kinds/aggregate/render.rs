@@ -6,6 +6,7 @@ use std::path::Path;
 use engine::kind::StageError;
 use serde_json::Value;
 
+use crate::arms::arm_of;
 use crate::stats::Interval;
 use crate::table::{Benchmark, Group, Row, Table};
 
@@ -143,7 +144,7 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
         };
         let delta = match versus {
             Some(v) => format!("{} {}", points(v.delta), interval(v.interval, points)),
-            None if row.arm == base => "base".to_owned(),
+            None if arm_of(&row.arm) == base => "base".to_owned(),
             None => String::new(),
         };
         let _ = writeln!(

@@ -4,7 +4,7 @@ use engine::kind::{Input, Stage, StageCtx};
 use serde_json::json;
 
 use super::*;
-use crate::samples::Sample;
+use crate::samples::{Graded, Sample};
 
 /// A graded question of the benchmark `toy`.
 fn graded(id: usize, correct: bool, level: u32) -> Graded {

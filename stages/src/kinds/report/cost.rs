@@ -1,54 +1,73 @@
-//! What training cost: parameters trained, updates, and where the time went, from the
-//! `summary.json` that `train` leaves beside its metrics.
-
-use std::collections::BTreeMap;
+//! What training cost: parameters trained, updates, tokens, where the time went, and the share of
+//! what the paper spent; from the `summary.json` that `train` leaves beside its metrics. And how fast
+//! evaluations generated, from their `timing.json`.
 
 use engine::kind::{Inputs, StageCtx, StageError};
+use engine::ui::text;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::arms::{Arm, arm_of};
+use crate::arms::{self, Arm};
+use crate::metrics::Summary;
 
-/// What is read of `summary.json`.
-#[derive(Deserialize)]
-struct Summary {
-    updates: u64,
-    trained_parameters: u64,
-    #[serde(default)]
-    seconds: BTreeMap<String, f64>,
+/// What the paper spent on each arm, for comparison.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budget {
+    /// Updates of the parameters.
+    pub updates: Option<f64>,
+    /// Answers generated to learn from.
+    pub rollouts: Option<f64>,
+    /// Tokens generated to learn from.
+    pub generated_tokens: Option<f64>,
 }
 
-/// One run's cost.
+/// One training run's cost.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Cost {
     label: String,
     parameters: String,
     updates: u64,
-    minutes: String,
+    /// Tokens generated for learning.
+    generated: String,
+    /// Tokens generated per second of generation.
+    rate: String,
+    took: String,
     /// Activity and its share of the time in percent, the largest first.
     shares: Vec<(String, u32)>,
+    /// What was spent as a share of the paper's, in words.
+    budget: String,
+}
+
+/// How fast an evaluation generated.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Speed {
+    label: String,
+    samples: u64,
+    tokens: String,
+    took: String,
+    rate: String,
 }
 
 /// The costs of the runs whose metrics lie in a folder with a summary, in the order of the arms.
-pub fn gather(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<Cost>, StageError> {
+pub fn gather(
+    ctx: &StageCtx,
+    inputs: &Inputs,
+    arms: &[Arm],
+    budget: &Budget,
+) -> Result<Vec<Cost>, StageError> {
+    let mut labels: Vec<&String> = inputs.0.keys().collect();
+    arms::sort(&mut labels, arms);
     let mut costs = Vec::new();
-    for (label, input) in &inputs.0 {
-        let path = ctx.input(input)?.join("summary.json");
-        // A bare metrics file, or a kind that writes no summary: nothing to tell.
-        let Ok(text) = std::fs::read_to_string(&path) else {
-            continue;
-        };
-        let summary: Summary =
-            serde_json::from_str(&text).map_err(|e| StageError::input(format!("{}: {e}", path.display())))?;
-        let place = arms.iter().position(|arm| arm.name == arm_of(label));
-        costs.push((place.unwrap_or(arms.len()), cost(label, arms, &summary)));
+    for label in labels {
+        if let Some(summary) = Summary::read(&ctx.input(&inputs.0[label])?)? {
+            costs.push(cost(arms::display(label, arms), &summary, budget));
+        }
     }
-    costs.sort_by_key(|(place, _)| *place);
-    Ok(costs.into_iter().map(|(_, cost)| cost).collect())
+    Ok(costs)
 }
 
-fn cost(label: &str, arms: &[Arm], summary: &Summary) -> Cost {
-    let arm = arm_of(label);
-    let name = arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
+fn cost(label: String, summary: &Summary, budget: &Budget) -> Cost {
     let total: f64 = summary.seconds.values().sum();
     let mut shares: Vec<(String, u32)> = summary
         .seconds
@@ -57,13 +76,63 @@ fn cost(label: &str, arms: &[Arm], summary: &Summary) -> Cost {
         .filter(|(_, share)| *share > 0)
         .collect();
     shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
+    let rollout = summary.seconds.get("rollout").copied().filter(|seconds| *seconds > 0.0);
+    let rate = summary.generated_tokens.zip(rollout).map(|(tokens, seconds)| tokens / seconds);
+    let parts = [
+        ("updates", Some(summary.updates as f64), budget.updates),
+        ("rollouts", summary.rollouts, budget.rollouts),
+        ("generated tokens", summary.generated_tokens, budget.generated_tokens),
+    ];
+    let budget = parts.into_iter().filter_map(|(what, spent, paper)| {
+        Some(format!("{} % of the {what}", share(spent? / paper.filter(|paper| *paper > 0.0)?)))
+    });
     Cost {
-        label: label.replacen(arm, name, 1),
+        label,
         parameters: grouped(summary.trained_parameters),
         updates: summary.updates,
-        minutes: format!("{:.1}", total / 60.0),
+        generated: summary.generated_tokens.map(|tokens| grouped(tokens as u64)).unwrap_or_default(),
+        rate: rate.map(|rate| grouped(rate.round() as u64)).unwrap_or_default(),
+        took: text::seconds(total),
         shares,
+        budget: budget.collect::<Vec<_>>().join(", "),
     }
+}
+
+/// What is read of `timing.json`.
+#[derive(Deserialize)]
+struct Timing {
+    samples: u64,
+    tokens: f64,
+    seconds: f64,
+    tokens_per_second: Option<f64>,
+}
+
+/// The speed of the evaluations whose timings are given, in the order of the arms.
+pub fn speeds(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<Speed>, StageError> {
+    let mut labels: Vec<&String> = inputs.0.keys().collect();
+    arms::sort(&mut labels, arms);
+    let mut speeds = Vec::new();
+    for label in labels {
+        let path = ctx.input(&inputs.0[label])?;
+        let path = if path.is_dir() { path.join("timing.json") } else { path };
+        let text = std::fs::read_to_string(&path).map_err(|error| StageError::io(&path, error))?;
+        let timing: Timing = serde_json::from_str(&text)
+            .map_err(|error| StageError::input(format!("{}: {error}", path.display())))?;
+        speeds.push(Speed {
+            label: arms::display(label, arms),
+            samples: timing.samples,
+            tokens: grouped(timing.tokens as u64),
+            took: text::seconds(timing.seconds),
+            rate: timing.tokens_per_second.map(|rate| grouped(rate.round() as u64)).unwrap_or_default(),
+        });
+    }
+    Ok(speeds)
+}
+
+/// A share in percent, with two digits that tell something.
+fn share(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent >= 10.0 { format!("{percent:.0}") } else { format!("{percent:.2}") }
 }
 
 /// `1234567` → `1 234 567`, with narrow no-break spaces.
@@ -84,16 +153,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_have_shares_and_grouped_numbers() {
+    fn costs_have_shares_rates_and_budgets() {
         let summary: Summary = serde_json::from_str(
-            r#"{"updates":20,"trained_parameters":1234567,"method":"lora","seconds":{"update":30,"rollout":90,"grading":0.1}}"#,
+            r#"{"updates":20,"trained_parameters":1234567,"method":"lora","generated_tokens":180000,
+                "seconds":{"update":30,"rollout":90,"grading":0.1}}"#,
         )
         .unwrap();
-        let arms = [Arm { name: "lora".into(), label: "LoRA".into() }];
-        let cost = cost("lora,seed=1", &arms, &summary);
-        assert_eq!((cost.label.as_str(), cost.minutes.as_str()), ("LoRA,seed=1", "2.0"));
+        let budget = Budget { updates: Some(100.0), rollouts: Some(5.0), generated_tokens: Some(9e6) };
+        let cost = cost("LoRA".into(), &summary, &budget);
+        assert_eq!((cost.rate.as_str(), cost.took.as_str()), ("2\u{202f}000", "2 min 0 s"));
         assert_eq!(cost.parameters, "1\u{202f}234\u{202f}567");
         assert_eq!(cost.shares, [("rollout".to_owned(), 75), ("update".to_owned(), 25)]);
+        assert_eq!(cost.budget, "20 % of the updates, 2.00 % of the generated tokens");
         assert_eq!(grouped(7), "7");
     }
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use engine::kind::{Inputs, StageCtx, StageError};
 use serde::Serialize;
 
-use crate::arms::{Arm, arm_of};
+use super::audit::{Audit, Counts};
+use crate::arms::{self, Arm, arm_of, base_of, row_of, run_of};
 use crate::repetition;
 use crate::samples::{Graded, Sample, read_lines};
 
 /// Everything the sample browser shows.
 #[derive(Serialize)]
 pub struct Samples {
-    /// Columns: one an arm, or one for each seed of an arm.
+    /// Columns: one a row of the tables, or one for each seed.
     runs: Vec<Run>,
     /// Prompts with the question replaced by [`HOLE`].
     prompts: Vec<String>,
@@ -23,6 +24,7 @@ pub struct Samples {
 /// One column.
 #[derive(Serialize)]
 struct Run {
+    /// The row of the tables that it belongs to.
     arm: String,
     label: String,
     /// Place of the run that it is compared with; none for runs of the base arm.
@@ -64,51 +66,62 @@ struct Answer {
 /// Stands for the question in a prompt; no text holds it.
 const HOLE: &str = "\u{0}";
 
+/// Everything that graded samples tell the report.
+pub struct Told {
+    /// What the sample browser shows.
+    pub samples: Samples,
+    /// How answers were found.
+    pub audits: Vec<Audit>,
+    /// Whether a text has mathematics to typeset.
+    pub mathematics: bool,
+}
+
 /// Reads all graded samples, in the order of the arms.
-pub fn gather(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm], base: &str) -> Result<Samples, StageError> {
-    let place = |label: &str| arms.iter().position(|arm| arm.name == arm_of(label)).unwrap_or(arms.len());
+pub fn gather(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm], base: &str) -> Result<Told, StageError> {
     let mut labels: Vec<&String> = inputs.0.keys().collect();
-    labels.sort_by_key(|label| place(label));
+    arms::sort(&mut labels, arms);
     let mut gathered = Gathered::default();
     // A matrix of benchmarks gives an arm several files; they share its column.
-    let mut columns: Vec<String> = Vec::new();
+    let mut columns: Vec<String> = labels.iter().map(|label| run_of(label)).collect();
+    arms::sort(&mut columns, arms);
+    columns.dedup();
     for (done, label) in labels.iter().enumerate() {
         let rows: Vec<Graded> = read_lines(&ctx.input(&inputs.0[*label])?, "graded.jsonl")?;
-        let name = column_of(label);
-        let column = columns.iter().position(|known| *known == name).unwrap_or_else(|| {
-            columns.push(name);
-            columns.len() - 1
-        });
-        rows.into_iter().for_each(|row| gathered.add(column, row));
+        let name = run_of(label);
+        let column = columns.iter().position(|known| *known == name).unwrap_or(0);
+        for row in rows {
+            gathered.audit.add(label, &row);
+            gathered.add(column, row);
+        }
         ctx.progress(done as u64 + 1, labels.len() as u64, "files");
     }
     for question in &mut gathered.questions {
         question.answers.resize_with(columns.len(), Vec::new);
     }
     let runs = columns.iter().map(|name| run(name, &columns, arms, base)).collect();
-    Ok(Samples { runs, prompts: gathered.prompts, questions: gathered.questions })
-}
-
-/// The label without its benchmark: `lora,seed=1` of `math/lora,benchmark=math,seed=1`.
-fn column_of(label: &str) -> String {
-    let instance = label.rsplit('/').next().unwrap_or(label);
-    let axes = instance.split(',').filter(|axis| !axis.starts_with("benchmark="));
-    axes.collect::<Vec<_>>().join(",")
+    Ok(Told {
+        audits: gathered.audit.tables(arms),
+        mathematics: gathered.mathematics,
+        samples: Samples { runs, prompts: gathered.prompts, questions: gathered.questions },
+    })
 }
 
 fn run(name: &str, columns: &[String], arms: &[Arm], base: &str) -> Run {
-    let arm = arm_of(name);
-    let axes = &name[arm.len()..];
-    let label = arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
-    // The base run of the same seed, else any.
-    let of_base = |same: bool| {
-        columns.iter().position(|other| arm_of(other) == base && (!same || other[base.len()..] == *axes))
+    let against = match arm_of(name) == base {
+        true => None,
+        false => base_of(name, columns.iter().map(String::as_str), base),
     };
     Run {
-        arm: arm.to_owned(),
-        label: format!("{label}{}", axes.replace(',', " · ")),
-        base: if arm == base { None } else { of_base(true).or_else(|| of_base(false)) },
+        arm: row_of(name),
+        label: arms::display(name, arms),
+        base: against.and_then(|base| columns.iter().position(|column| column == base)),
     }
+}
+
+/// Whether a text holds mathematics in LaTeX.
+fn has_mathematics(text: &str) -> bool {
+    ["\\(", "\\[", "\\boxed", "\\frac", "\\begin", "$$"].iter().any(|mark| text.contains(mark))
+        || text.matches('$').nth(1).is_some() && text.contains('\\')
 }
 
 #[derive(Default)]
@@ -117,10 +130,15 @@ struct Gathered {
     by_id: BTreeMap<(String, String), usize>,
     prompts: Vec<String>,
     by_prompt: BTreeMap<String, usize>,
+    audit: Counts,
+    mathematics: bool,
 }
 
 impl Gathered {
     fn add(&mut self, column: usize, graded: Graded) {
+        self.mathematics = self.mathematics
+            || has_mathematics(&graded.sample.text)
+            || has_mathematics(&graded.sample.problem);
         let key = (graded.benchmark.clone(), graded.sample.id.clone());
         let place = *self.by_id.entry(key).or_insert_with(|| {
             self.questions.push(question(&graded));
@@ -178,10 +196,9 @@ fn answer(graded: Graded, prompt: usize) -> Answer {
     }
 }
 
-/// JSON that may stand in a script element: nothing in it can end the element.
-pub fn script_json(samples: &Samples) -> String {
-    let json = serde_json::to_string(samples).unwrap_or_else(|_| "null".to_owned());
-    json.replace('<', "\\u003c")
+/// The samples as JSON, for [`super::pack`].
+pub fn json(samples: &Samples) -> String {
+    serde_json::to_string(samples).unwrap_or_else(|_| "null".to_owned())
 }
 
 #[cfg(test)]
@@ -189,15 +206,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_merge_benchmarks_and_keep_seeds() {
-        assert_eq!(column_of("lora"), "lora");
-        assert_eq!(column_of("math/lora,benchmark=math,seed=2"), "lora,seed=2");
+    fn columns_keep_seeds_and_belong_to_rows() {
         let columns = ["base,seed=1", "base,seed=2", "lora,seed=2", "other,seed=9"].map(String::from);
         let base_of = |name: &str| run(name, &columns, &[], "base").base;
         assert_eq!(
             [base_of("base,seed=1"), base_of("lora,seed=2"), base_of("other,seed=9")],
             [None, Some(1), Some(0)]
         );
-        assert_eq!(run("lora,seed=2", &columns, &[], "base").label, "lora · seed=2");
+        let lora = run("lora,step=10,seed=2", &columns, &[], "base");
+        assert_eq!((lora.arm.as_str(), lora.label.as_str()), ("lora,step=10", "lora · step 10 · seed 2"));
+    }
+
+    #[test]
+    fn mathematics_is_told_from_prices() {
+        for text in ["so \\boxed{4}", "\\(x\\)", "$\\sqrt 2$", "$$x$$"] {
+            assert!(has_mathematics(text), "{text}");
+        }
+        for text in ["It costs $5, and $10 there.", "no", "a \\ b"] {
+            assert!(!has_mathematics(text), "{text}");
+        }
     }
 }

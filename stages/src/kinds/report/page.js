@@ -1,8 +1,19 @@
-"use strict";
 // The sample browser. State lives in the address (#samples?arm=…&show=…), so that every number in
 // the tables is a plain link to the samples behind it. Only visible list entries are in the page.
-(() => {
-  const { runs, prompts, questions } = JSON.parse(document.getElementById("data").textContent);
+(async () => {
+  // Large parts of the page are compressed.
+  const unpack = async (id) => {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+  const { runs, prompts, questions } = JSON.parse(await unpack("data"));
+  if (document.getElementById("katex-script")) {
+    for (const [name, id] of [["style", "katex-style"], ["script", "katex-script"]]) {
+      const node = document.createElement(name);
+      node.textContent = await unpack(id);
+      document.head.append(node);
+    }
+  }
   const HOLE = "\u0000";
   const ROW = 58; // height of a list entry in pixels, as in the style sheet
   const form = document.querySelector(".filters");
@@ -10,10 +21,13 @@
   const spacer = list.querySelector(".spacer");
   const detail = document.querySelector(".detail");
   const count = form.querySelector("output");
-  const fields = ["benchmark", "arm", "show", "level", "subject", "search"];
+  const fields = ["benchmark", "arm", "show", "found", "level", "subject", "search", "math"]
+    .filter((name) => form.elements[name]);
+  const typeset = (text, span) => typesetter(text, span, form.elements.math?.value !== "source");
 
   let shown = []; // questions that pass the filters
   let chosen = null; // the question in the detail pane
+  let drawn = new Map(); // the entries of the list that are in the page
 
   const element = (name, attributes = {}, ...children) => {
     const node = document.createElement(name);
@@ -44,12 +58,15 @@
     disagree: any((answer) => answer.qwen !== answer.strict),
   };
 
+  const methodName = (answer) => answer.method.replaceAll("_", " ");
   const passes = (question, state, selected) => {
     if (state.benchmark && question.benchmark !== state.benchmark) return false;
     if (state.level && question.level !== state.level) return false;
     if (state.subject && question.subject !== state.subject) return false;
     const test = tests[state.show] ?? tests.all;
-    if (!selected.some((run) => test(question, run))) return false;
+    const found = (run) => !state.found
+      || question.answers[run].some((answer) => methodName(answer) === state.found);
+    if (!selected.some((run) => test(question, run) && found(run))) return false;
     if (!state.search) return true;
     const text = state.search.toLowerCase();
     const has = (value) => value.toLowerCase().includes(text);
@@ -69,8 +86,9 @@
     .sort((a, b) => a.localeCompare(b, undefined, { numeric: true })).map((v) => [v, v]);
   fill("benchmark", distinct(questions.map((q) => q.benchmark)), "all benchmarks");
   const labels = new Map();
-  for (const run of runs) labels.set(run.arm, labels.get(run.arm) ?? run.label.split(" · ")[0]);
+  for (const run of runs) labels.set(run.arm, labels.get(run.arm) ?? run.label.replace(/ · seed .*$/, ""));
   fill("arm", [...labels], "any arm");
+  fill("found", distinct(questions.flatMap((q) => q.answers.flat().map(methodName))), "any rule");
   fill("level", distinct(questions.map((q) => q.level)), "all levels");
   fill("subject", distinct(questions.map((q) => q.subject)), "all subjects");
 
@@ -110,8 +128,10 @@
     return element("span", { class: `mark ${2 * right > answers.length ? "ok" : "no"}` }, text);
   };
 
-  const entry = (place) => {
-    const question = shown[place];
+  // The first line or so; a formula that the cut leaves open stays as written.
+  const preview = (text) => text.slice(0, 140).replace(/\s+/g, " ");
+
+  const entry = (question) => {
     const marks = element("div", { class: "marks" });
     question.answers.forEach((answers, run) => {
       const one = mark(answers);
@@ -119,9 +139,8 @@
       marks.append(one);
     });
     marks.append(element("span", {}, question.id));
-    const item = element("div", { class: "item", role: "option", "aria-selected": question === chosen },
-      element("p", {}, question.problem.slice(0, 120) || question.id), marks);
-    item.style.top = `${place * ROW}px`;
+    const item = element("div", { class: "item", role: "option" },
+      element("p", {}, ...(question.problem ? typeset(preview(question.problem)) : [question.id])), marks);
     item.onclick = () => choose(question);
     return item;
   };
@@ -129,10 +148,17 @@
   const drawList = () => {
     const from = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
     const to = Math.min(shown.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
-    const items = [];
-    for (let place = from; place < to; place++) items.push(entry(place));
+    const items = new Map();
+    for (let place = from; place < to; place++) {
+      const question = shown[place];
+      const item = drawn.get(question) ?? entry(question);
+      item.style.top = `${place * ROW}px`;
+      item.setAttribute("aria-selected", question === chosen);
+      items.set(question, item);
+    }
+    drawn = items;
     spacer.style.height = `${shown.length * ROW}px`;
-    spacer.replaceChildren(...items);
+    spacer.replaceChildren(...items.values());
   };
 
   const choose = (question) => {
@@ -150,17 +176,8 @@
 
   // --- detail ----------------------------------------------------------------------------------
 
-  const textWithSpan = (answer) => {
-    const body = element("pre");
-    if (!answer.span) {
-      body.append(answer.text || "(nothing)");
-      return body;
-    }
-    const [start, end] = answer.span;
-    body.append(answer.text.slice(0, start), element("mark", {}, answer.text.slice(start, end)),
-      answer.text.slice(end));
-    return body;
-  };
+  const textWithSpan = (answer) =>
+    element("div", { class: "output" }, ...(answer.text ? typeset(answer.text, answer.span) : ["(nothing)"]));
 
   const card = (question, run, answer, number) => {
     const title = element("h4", {}, mark([answer]), runs[run].label);
@@ -171,7 +188,7 @@
     if (answer.repetitive) title.append(element("span", { class: "flag" }, "repetitive"));
     const verdict = (name, right, reason) => `${name} ${right ? "right" : "wrong"} (${reason})`;
     const found = answer.method === "none" ? "no answer found"
-      : `answer ${answer.extracted || "(empty)"} by ${answer.method.replaceAll("_", " ")}`;
+      : `answer ${answer.extracted || "(empty)"} by ${methodName(answer)}`;
     const facts = `${found} · ${verdict("Qwen", answer.qwen, answer.reasons[0])} · `
       + `${verdict("strict", answer.strict, answer.reasons[1])} · ${answer.tokens} tokens`;
     const prompt = element("details", {}, element("summary", {}, "Prompt"),
@@ -187,11 +204,12 @@
       detail.replaceChildren(element("p", { class: "empty" }, "No question passes these filters."));
       return;
     }
+    // A gold answer is a number or formula; a whole solution is cut.
     const facts = [`gold ${chosen.gold.length > 200 ? `${chosen.gold.slice(0, 200)}…` : chosen.gold}`,
       chosen.benchmark, chosen.level && `level ${chosen.level}`, chosen.subject, chosen.id];
     const cards = chosen.answers.flatMap((answers, run) =>
       answers.map((answer, number) => card(chosen, run, answer, answers.length > 1 ? number : null)));
-    detail.replaceChildren(element("p", { class: "problem" }, chosen.problem),
+    detail.replaceChildren(element("p", { class: "problem" }, ...typeset(chosen.problem)),
       element("p", { class: "facts" }, facts.filter(Boolean).join(" · ")),
       element("div", { class: "answers" }, ...cards));
     detail.scrollTop = 0;
@@ -210,7 +228,11 @@
     drawDetail();
   };
 
-  form.oninput = () => { update(); toAddress(); };
+  form.oninput = (event) => {
+    if (event.target.name === "math") drawn = new Map();
+    update();
+    toAddress();
+  };
   list.onscroll = drawList;
   window.onresize = drawList;
   window.onhashchange = fromAddress;
@@ -223,4 +245,5 @@
   };
   update();
   fromAddress();
+  document.documentElement.dataset.ready = "true";
 })();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::arms::base_of;
 use crate::stats::Interval;
 use crate::table::{Benchmark, Comparison, Group, Row, Table};
 
@@ -26,6 +27,8 @@ struct BenchmarkView {
     findings: Vec<Finding>,
     rows: Vec<RowView>,
     breakdowns: Vec<Breakdown>,
+    /// Accuracy of each of several runs, by row.
+    seeds: Vec<Seeds>,
     any_claim: bool,
     any_delta: bool,
     any_time: bool,
@@ -52,11 +55,14 @@ struct RowView {
     claimed: String,
     delta: String,
     delta_interval: String,
+    /// Questions that the difference stands for.
+    delta_questions: String,
     sign: &'static str,
     claimed_delta: String,
     gained: String,
     lost: String,
     p: String,
+    changed: String,
     mean_tokens: String,
     median_tokens: String,
     truncated: String,
@@ -64,6 +70,16 @@ struct RowView {
     unanswered: String,
     disagreements: usize,
     minutes: String,
+}
+
+/// The runs of one row.
+#[derive(Serialize)]
+struct Seeds {
+    label: String,
+    /// Name of the run and its accuracy in percent.
+    runs: Vec<(String, String)>,
+    mean: String,
+    spread: String,
 }
 
 /// Accuracy by level or subject.
@@ -98,11 +114,16 @@ impl View {
 
 fn benchmark(benchmark: &Benchmark, base: &str) -> BenchmarkView {
     let rows = &benchmark.rows;
-    let base_label = rows.iter().find(|row| row.arm == base).map_or(base, |row| &row.label);
+    let names = || rows.iter().map(|row| row.arm.as_str());
+    // The label of the row that a row is compared with.
+    let against = |row: &Row| {
+        let name = base_of(&row.arm, names(), base);
+        rows.iter().find(|row| Some(row.arm.as_str()) == name).map_or(base, |row| row.label.as_str())
+    };
     BenchmarkView {
         name: benchmark.name.clone(),
         questions: benchmark.questions,
-        findings: rows.iter().map(|row| finding(row, base_label)).collect(),
+        findings: rows.iter().map(|row| finding(row, against(row))).collect(),
         rows: rows.iter().map(row_view).collect(),
         breakdowns: [
             breakdown("Level", "level", rows, |row| &row.levels),
@@ -111,6 +132,7 @@ fn benchmark(benchmark: &Benchmark, base: &str) -> BenchmarkView {
         .into_iter()
         .flatten()
         .collect(),
+        seeds: rows.iter().filter_map(seeds).collect(),
         any_claim: rows.iter().any(|row| row.claimed.accuracy.is_some()),
         any_delta: rows.iter().any(|row| row.versus_base.is_some()),
         any_time: rows.iter().any(|row| row.seconds > 0.0),
@@ -136,6 +158,9 @@ fn finding(row: &Row, base_label: &str) -> Finding {
         percent(row.interval.low),
         percent(row.interval.high)
     );
+    if let Some(spread) = row.spread {
+        text += &format!(" {} runs, standard deviation {} points.", row.runs, percent(spread));
+    }
     let mut label_sign = "base";
     if let Some(versus) = &row.versus_base {
         label_sign = sign(versus);
@@ -179,6 +204,15 @@ fn claim(row: &Row) -> String {
     text
 }
 
+fn seeds(row: &Row) -> Option<Seeds> {
+    Some(Seeds {
+        label: row.label.clone(),
+        runs: row.per_run.iter().map(|run| (run.label.clone(), percent(run.accuracy))).collect(),
+        mean: percent(row.accuracy),
+        spread: percent(row.spread?),
+    })
+}
+
 fn row_view(row: &Row) -> RowView {
     let versus = row.versus_base.as_ref();
     RowView {
@@ -194,11 +228,15 @@ fn row_view(row: &Row) -> RowView {
         delta_interval: versus
             .map(|v| format!("{} to {}", points(v.interval.low), points(v.interval.high)))
             .unwrap_or_default(),
+        delta_questions: versus
+            .map(|v| format!("{:.0} of {}", (v.delta * v.paired as f64).abs(), v.paired))
+            .unwrap_or_default(),
         sign: versus.map_or("base", sign),
         claimed_delta: row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
         gained: versus.and_then(|v| v.gained).map(|n| n.to_string()).unwrap_or_default(),
         lost: versus.and_then(|v| v.lost).map(|n| n.to_string()).unwrap_or_default(),
         p: versus.and_then(|v| v.mcnemar_p).map(p_value).unwrap_or_default(),
+        changed: versus.and_then(|v| v.changed).map(percent).unwrap_or_default(),
         mean_tokens: format!("{:.0}", row.mean_tokens),
         median_tokens: format!("{:.0}", row.median_tokens),
         truncated: percent(row.truncated),
