@@ -43,11 +43,13 @@ pub struct LoraParams {
     pub alpha: f64,
     /// The projections, such as `q_proj` or `down_proj`.
     pub targets: Vec<String>,
+    /// Share of the factors' inputs that training sets to zero.
+    pub dropout: f64,
 }
 
 impl Default for LoraParams {
     fn default() -> Self {
-        Self { rank: 16, alpha: 16.0, targets: vec!["q_proj".into(), "v_proj".into()] }
+        Self { rank: 16, alpha: 16.0, targets: vec!["q_proj".into(), "v_proj".into()], dropout: 0.0 }
     }
 }
 
@@ -76,6 +78,10 @@ impl AdapterParams {
                         "write rank = 4, alpha = 4, say".into(),
                     );
                 }
+                if !(0.0..1.0).contains(&lora.dropout) {
+                    let message = format!("{} is no share", lora.dropout);
+                    wrong("dropout", message, "write a number from 0 to below 1, such as 0.05".into());
+                }
                 if lora.targets.is_empty() {
                     wrong("targets", "no projection to adapt".into(), format!("use some of {}", known()));
                 }
@@ -85,6 +91,26 @@ impl AdapterParams {
             }
         }
         problems
+    }
+
+    /// LoRA's dropout.
+    pub fn dropout(&self) -> f64 {
+        match self {
+            Self::Bias(_) => 0.0,
+            Self::Lora(lora) => lora.dropout,
+        }
+    }
+
+    /// How many numbers of it train on a model of this shape.
+    pub fn count(&self, config: &ModelConfig) -> usize {
+        let sizes = |name: &String| Projection::parse(name).map_or([0, 0], |p| p.shape(config));
+        config.num_layers
+            * match self {
+                Self::Bias(bias) => sizes(&bias.projection)[0],
+                Self::Lora(lora) => {
+                    lora.targets.iter().map(|target| lora.rank * sizes(target).iter().sum::<usize>()).sum()
+                }
+            }
     }
 
     /// An adapter that does not change the model yet: zero biases, or PEFT's initial LoRA.

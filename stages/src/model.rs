@@ -81,7 +81,7 @@ impl OpenModel {
     pub fn stop_tokens(&self, template: PromptTemplate) -> Vec<u32> {
         let mut ids = self.ends.clone();
         let own = self.chat.as_ref().and_then(|chat| chat.token("eos_token"));
-        for token in [own, template.turn_end()].into_iter().flatten() {
+        for token in [own, template.turn_end_token()].into_iter().flatten() {
             ids.extend(self.tokenizer.token_id(token));
         }
         ids.sort_unstable();

@@ -90,6 +90,12 @@ pub trait Stage: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
         Ok(())
     }
 
+    /// What keeps the stage from running on `device` (`cuda:N`), where that is certain before anything
+    /// runs: memory that the device does not have. `inputs` are those that exist already.
+    fn obstacle(&self, _inputs: &BTreeMap<String, PathBuf>, _device: &str) -> Option<StageError> {
+        None
+    }
+
     /// Does the work. Everything it puts into [`StageCtx::out`] becomes the artifact.
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError>;
 }
@@ -123,6 +129,8 @@ pub trait ErasedStage: Send + Sync {
     fn default_gpus(&self) -> u32;
     /// See [`Stage::estimate`].
     fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String>;
+    /// See [`Stage::obstacle`].
+    fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError>;
     /// Params with defaults filled in; references are `{"$input": …}`.
     fn params(&self) -> Value;
     /// See [`Stage::completes`].
@@ -157,6 +165,9 @@ impl<S: Stage> ErasedStage for S {
     }
     fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
         Stage::estimate(self, inputs)
+    }
+    fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
+        Stage::obstacle(self, inputs, device)
     }
     fn params(&self) -> Value {
         serde_json::to_value(self).expect("params are plain data: maps have string keys")

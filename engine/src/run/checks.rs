@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::RunError;
+use super::predict::{Forecast, predict};
 use super::slots::Need;
+use super::{Options, RunError};
 use crate::plan::Plan;
-use crate::store::may_write;
+use crate::store::{Store, may_write};
 
 /// Programs that the manifest names run only with leave.
 pub(super) fn consent(plan: &Plan, selected: &[bool], allowed: bool) -> Result<(), RunError> {
@@ -47,6 +48,22 @@ pub(super) fn results(plan: &Plan, selected: &[bool], results: &Path) -> Result<
                 Err(_) if fs::symlink_metadata(path).is_ok() => return Err(wrong("is a link to nothing")),
                 Err(_) => {}
             }
+        }
+    }
+    Ok(())
+}
+
+/// Asks every stage that would run on a GPU whether something is in its way.
+pub(super) fn obstacles(plan: &Plan, store: &Store, options: &Options) -> Result<(), RunError> {
+    let Some(device) = options.devices.first() else { return Ok(()) };
+    for prediction in predict(plan, store, options)? {
+        let stage = &plan.stages[prediction.index];
+        let runs = matches!(prediction.forecast, Forecast::Run(_) | Forecast::IfChanged(_));
+        if runs
+            && Need::of(stage, true).gpus > 0
+            && let Some(error) = stage.stage.obstacle(&prediction.inputs, device)
+        {
+            return Err(RunError::Obstacle { stage: stage.name.clone(), error });
         }
     }
     Ok(())

@@ -141,6 +141,14 @@ pub enum RunError {
         /// What it is.
         what: String,
     },
+    /// A stage cannot run on this machine.
+    #[error("stage {stage} {}{}", error.message, error.help.as_ref().map_or_else(String::new, |help| format!("; {help}")))]
+    Obstacle {
+        /// Stage name.
+        stage: String,
+        /// What is in its way, and what to do.
+        error: crate::kind::StageError,
+    },
     /// The lock file cannot be used.
     #[error(transparent)]
     Pins(#[from] pins::PinsError),
@@ -218,6 +226,7 @@ pub fn run(
     checks::consent(plan, &selected, options.allow_commands)?;
     checks::gpus(plan, &selected, options.devices.len())?;
     checks::results(plan, &selected, &options.results)?;
+    checks::obstacles(plan, store, options)?;
     let lock_path = pins::lock_path(&plan.experiment.manifest);
     let pins = pins::read(&lock_path)?;
     let (id, folder) = new_run(store)?;

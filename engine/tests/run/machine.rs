@@ -140,3 +140,19 @@ fn values_of_the_environment_are_written_nowhere() {
         assert!(!found, "{}", file.display());
     }
 }
+
+#[test]
+fn what_cannot_fit_a_gpu_is_refused_before_anything_runs() {
+    let place = Place::new(
+        "[stage.small]\nkind = \"write\"\ntext = \"x\"\nmark = \"$DIR/ran\"\n\
+         [stage.large]\nkind = \"device\"\ngpus = 1\ntoo_large = true\n",
+    );
+    let mut command = place.command(&["run", "p.toml"]);
+    let output = command.env("TOY_GPUS", "1").env_remove("CUDA_VISIBLE_DEVICES").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("stage large does not fit cuda:0; make it smaller"), "{said}");
+    assert!(!place.path("ran").exists(), "nothing may have run");
+    // the CPU has no such limit
+    place.succeed(&[]);
+}

@@ -391,6 +391,8 @@ impl Stage for Pin {
 pub struct Device {
     /// GPUs it needs.
     pub gpus: u32,
+    /// Cannot run on any GPU.
+    pub too_large: bool,
     /// Makes keys differ.
     pub salt: u64,
     /// Gets the device and the visible GPUs.
@@ -408,6 +410,10 @@ impl Stage for Device {
     }
     fn default_gpus(&self) -> u32 {
         self.gpus
+    }
+    fn obstacle(&self, _: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
+        let error = StageError::environment(format!("does not fit {device}")).with_help("make it smaller");
+        self.too_large.then_some(error)
     }
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();

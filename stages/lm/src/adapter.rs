@@ -149,7 +149,8 @@ impl Lora {
     }
 }
 
-fn lora_name(layer: usize, projection: Projection, factor: &str) -> String {
+/// PEFT's name of a factor, `A` or `B`, on `projection` of layer `layer`.
+pub fn lora_name(layer: usize, projection: Projection, factor: &str) -> String {
     format!("base_model.model.model.layers.{layer}.{}.lora_{factor}.weight", projection.path())
 }
 

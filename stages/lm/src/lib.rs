@@ -7,6 +7,8 @@
 //! - [`template`]: chat templates and the named prompt templates of published results;
 //! - [`model`]: the forward pass in pieces, with automatic differentiation where tensors ask for it;
 //! - [`adapter`]: biases and LoRA on named projections of a frozen model;
+//! - `nvidia`: NVIDIA's own libraries, where they are installed (feature `cuda`);
+//! - [`product`]: matrix products, through cuBLAS where it is installed;
 //! - [`generate`]: continuous batching, sampling, stop conditions, log-probabilities;
 //! - [`rng`]: random numbers by address, so that results do not depend on who else draws.
 
@@ -19,6 +21,14 @@ pub mod device;
 pub mod generate;
 mod host;
 pub mod model;
+/// Functions that kernels call on a GPU.
+#[cfg(feature = "cuda")]
+pub mod kernel_math {
+    pub use crate::cuda::kernels::math::{exp, ln};
+}
+#[cfg(feature = "cuda")]
+pub mod nvidia;
+pub mod product;
 pub mod rng;
 pub mod template;
 pub mod tokenizer;

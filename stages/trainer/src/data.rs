@@ -145,6 +145,8 @@ pub struct Batch {
     pub width: usize,
     /// Token ids, row by row; padding is 0.
     pub ids: Vec<u32>,
+    /// Sequence and position in it of each token; padding claims the place of a first token.
+    pub origins: Vec<(u32, u32)>,
     /// Position and segment of each token, when rows hold several sequences.
     pub segments: Option<(Vec<u32>, Vec<u32>)>,
     /// Places in `ids` at which the head is evaluated.
@@ -203,6 +205,7 @@ impl Batch {
             rows: rows.len(),
             width,
             ids: vec![0; rows.len() * width],
+            origins: vec![(0, 0); rows.len() * width],
             segments: None,
             places: Vec::new(),
             targets: Vec::new(),
@@ -218,6 +221,7 @@ impl Batch {
                 batch.ids[start..end].copy_from_slice(&sequence.tokens);
                 for (i, place) in (start..end).enumerate() {
                     positions[place] = i as u32;
+                    batch.origins[place] = (member as u32, i as u32);
                     segments[place] = segment as u32 + 1;
                 }
                 batch.places.extend(sequence.positions.iter().map(|&p| start as u32 + p));

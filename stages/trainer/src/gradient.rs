@@ -1,26 +1,40 @@
 //! One forward and backward pass over a batch: from an objective to gradients of the masters.
 //!
-//! Two ways to the same gradients. Keeping activations is fastest: the layers are recorded once and
-//! differentiated once. Recomputing them keeps only the input of every layer: layer by layer, from
-//! the last, the layer is run again, recorded, and differentiated with the gradient that arrived at
-//! its output. Burn's own checkpointing recomputes elementwise operations only and keeps every
-//! matrix product, which is where the memory is.
+//! Two ways to the same gradients. Keeping what products gave is fastest. Recomputing keeps only the
+//! hidden states before and between the halves of every layer, and computes from them what the layer's
+//! backward pass needs.
 
-use burn::tensor::{DType, Gradients as Tape, Int, Tensor, TensorData};
-use lm::model::{AttentionContext, Model, Parameter};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lm::model::{AttentionContext, Model};
 
 use crate::data::Batch;
 use crate::loss::{Head, RowValues, chunk_rows};
 use crate::objective::TokenLoss;
-use crate::trainee::{Current, Tracked, Trainee, layer_of};
+use crate::optim::Master;
+pub use crate::pass::Dropout;
+use crate::pass::{Kept, LayerPass, Masks, Sink, embedding_gradient, norm_backward, norm_forward};
+use crate::trainee::{Current, EMBEDDING, Trainee};
 
 /// How a pass is computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pass {
     /// Logits are divided by this before the softmax.
     pub temperature: f32,
-    /// Recompute each layer in the backward pass instead of keeping its activations.
+    /// Recompute each layer's products in the backward pass instead of keeping them.
     pub recompute: bool,
+    /// Dropout on the inputs of LoRA's factors.
+    pub dropout: Option<Dropout>,
+}
+
+impl Default for Pass {
+    fn default() -> Self {
+        Self { temperature: 1.0, recompute: false, dropout: None }
+    }
+}
+
+/// Dropout at `rate` in update `step`, if there is any.
+pub(crate) fn dropout(rate: f64, seed: u64, step: u64) -> Option<Dropout> {
+    (rate > 0.0).then_some(Dropout { rate, seed, step })
 }
 
 /// Sums of gradients, one flat f32 vector per master.
@@ -35,7 +49,7 @@ impl Gradients {
         Self { sums: vec![None; trainee.masters().len()] }
     }
 
-    fn add(&mut self, index: usize, gradient: Tensor<1>) {
+    pub(crate) fn add(&mut self, index: usize, gradient: Tensor<1>) {
         let gradient = gradient.cast(DType::F32);
         self.sums[index] = Some(match self.sums[index].take() {
             Some(sum) => sum + gradient,
@@ -43,28 +57,18 @@ impl Gradients {
         });
     }
 
-    /// The sums in the order of the masters; zeros where nothing arrived.
-    pub fn finish(self, trainee: &Trainee) -> Vec<Tensor<1>> {
-        self.sums
-            .into_iter()
-            .zip(trainee.masters())
-            .map(|(sum, master)| sum.unwrap_or_else(|| master.value.zeros_like()))
-            .collect()
+    /// The sum so far for master `index`, zeros before the first; it begins anew.
+    fn take(&mut self, index: usize, len: usize, device: &Device) -> Tensor<1> {
+        self.sums[index].take().unwrap_or_else(|| Tensor::zeros([len], (device, DType::F32)))
     }
 
-    fn take(&mut self, leaves: &[Parameter], tape: &mut Tape, wanted: impl Fn(usize) -> bool) {
-        for (index, leaf) in leaves.iter().enumerate().filter(|(i, _)| wanted(*i)) {
-            let gradient = match leaf {
-                Parameter::Vector(t) => t.grad_remove(tape),
-                Parameter::Matrix(t) => {
-                    let len = t.dims().iter().product::<usize>();
-                    t.grad_remove(tape).map(|g| g.reshape([len]))
-                }
-            };
-            if let Some(gradient) = gradient {
-                self.add(index, gradient);
-            }
-        }
+    /// The sums in the order of the masters, on the device that computed them; zeros where nothing
+    /// arrived.
+    pub fn finish(self, trainee: &Trainee, device: &Device) -> Vec<Tensor<1>> {
+        let len = |master: &Master| master.shape.iter().product::<usize>();
+        let zeros = |master| Tensor::zeros([len(master)], (device, DType::F32));
+        let pairs = self.sums.into_iter().zip(trainee.masters());
+        pairs.map(|(sum, master)| sum.unwrap_or_else(|| zeros(master))).collect()
     }
 }
 
@@ -98,8 +102,8 @@ impl Input {
 }
 
 fn head(current: &Current, temperature: f32, trains: bool) -> Head {
-    let weight = current.model.head().clone().inner();
-    let on_cpu = weight.device() == burn::tensor::Device::flex();
+    let weight = current.model.head().clone();
+    let on_cpu = weight.device() == Device::flex();
     Head { chunk: chunk_rows(weight.dims()[0], on_cpu), weight, temperature, trains }
 }
 
@@ -131,131 +135,61 @@ pub fn evaluate(current: &Current, batch: &Batch, temperature: f32) -> RowValues
     let input = Input::new(model, batch);
     let mut hidden = model.embed(input.ids);
     for layer in 0..model.layers().len() {
-        hidden = model.layer(layer, hidden, &input.context, adapter.as_ref());
+        let pass = LayerPass::new(model, layer, adapter.as_ref(), &input.context, None);
+        (hidden, _) = pass.forward(hidden, true);
     }
-    let hidden = at_places(model.final_norm(hidden), &input.places);
+    let hidden = norm_forward(model.norm(), &at_places(hidden, &input.places));
     head(current, temperature, false).values(&hidden, &batch.targets)
 }
 
-/// Adds the gradients of `scale · objective` over `batch` to `gradients`. `objective` sees the rows of
-/// the head in chunks: the number of the first row and the values.
+/// Adds the gradients of `scale · objective` over `batch` to `gradients`. `current` is what `trainee`
+/// is now. `objective` sees the rows of the head in chunks: the number of the first row and the values.
 pub fn accumulate(
     trainee: &Trainee,
+    current: &Current,
     batch: &Batch,
     pass: Pass,
     scale: f64,
     objective: impl FnMut(usize, &RowValues) -> TokenLoss,
     gradients: &mut Gradients,
 ) {
-    let tracked = trainee.tracked();
-    let input = Input::new(trainee.base(), batch);
-    let mut head = HeadPass { trainee, batch, pass, scale, objective };
-    if pass.recompute {
-        recomputed(&tracked, &input, &mut head, gradients);
-    } else {
-        kept(&tracked, &input, &mut head, gradients);
-    }
-}
-
-/// What happens between the forward and the backward pass.
-struct HeadPass<'a, F> {
-    trainee: &'a Trainee,
-    batch: &'a Batch,
-    pass: Pass,
-    scale: f64,
-    objective: F,
-}
-
-impl<F: FnMut(usize, &RowValues) -> TokenLoss> HeadPass<'_, F> {
-    /// The gradient of the normed hidden states `[rows, width, hidden]`.
-    fn run(
-        &mut self,
-        current: &Current,
-        hidden: Tensor<3>,
-        input: &Input,
-        gradients: &mut Gradients,
-    ) -> Tensor<3> {
-        let index = self.trainee.head();
-        let head = head(current, self.pass.temperature, index.is_some());
-        let hidden = at_places(hidden, &input.places);
-        let by = head.gradients(&hidden, &self.batch.targets, self.scale, &mut self.objective);
-        if let (Some(index), Some(by_weight)) = (index, by.by_weight) {
-            let len = by_weight.dims().iter().product::<usize>();
-            gradients.add(index, by_weight.reshape([len]));
-        }
-        spread(by.by_hidden, self.batch, self.trainee.base())
-    }
-}
-
-/// The same tensors without automatic differentiation; nothing is copied.
-fn untracked(current: &Current) -> Current {
-    let inner = |p: Parameter| match p {
-        Parameter::Vector(t) => t.inner().into(),
-        Parameter::Matrix(t) => t.inner().into(),
-    };
-    Current {
-        model: current.model.map_parameters(|_, p| inner(p)),
-        adapter: current.adapter.as_ref().map(|a| a.map_parameters(|_, p| inner(p))),
-    }
-}
-
-/// Differentiates `output` with `by_output` arriving at it.
-fn backward(output: Tensor<3>, by_output: Tensor<3>) -> Tape {
-    (output * by_output).sum().backward()
-}
-
-fn kept<F: FnMut(usize, &RowValues) -> TokenLoss>(
-    tracked: &Tracked,
-    input: &Input,
-    head: &mut HeadPass<F>,
-    gradients: &mut Gradients,
-) {
-    let Current { model, adapter } = &tracked.current;
+    let Current { model, adapter } = current;
+    let input = Input::new(model, batch);
+    let masks = pass.dropout.map(|dropout| Masks::new(dropout, &batch.origins, &model.device()));
+    let layers: Vec<LayerPass> = (0..model.layers().len())
+        .map(|layer| LayerPass::new(model, layer, adapter.as_ref(), &input.context, masks.as_ref()))
+        .collect();
     let mut hidden = model.embed(input.ids.clone());
-    for layer in 0..model.layers().len() {
-        hidden = model.layer(layer, hidden, &input.context, adapter.as_ref());
+    let mut kept: Vec<Kept> = Vec::with_capacity(layers.len());
+    for layer in &layers {
+        let (output, keep) = layer.forward(hidden, pass.recompute);
+        kept.push(keep);
+        hidden = output;
     }
-    let output = model.final_norm(hidden);
-    let by_output = head.run(&tracked.current, output.clone().inner(), input, gradients);
-    let mut tape = backward(output, by_output);
-    gradients.take(&tracked.leaves, &mut tape, |_| true);
-}
 
-fn recomputed<F: FnMut(usize, &RowValues) -> TokenLoss>(
-    tracked: &Tracked,
-    input: &Input,
-    head: &mut HeadPass<F>,
-    gradients: &mut Gradients,
-) {
-    let trainee = head.trainee;
-    let plain = untracked(&tracked.current);
-    let layers: Vec<Option<usize>> = trainee.masters().iter().map(|m| layer_of(&m.name)).collect();
-    let mut hidden = plain.model.embed(input.ids.clone());
-    let mut inputs = Vec::new();
-    for layer in 0..plain.model.layers().len() {
-        inputs.push(hidden.clone());
-        hidden = plain.model.layer(layer, hidden, &input.context, plain.adapter.as_ref());
+    let places = trainee.places();
+    let mut sink = Sink { places: &places, gradients };
+    let index = trainee.head();
+    let head = head(current, pass.temperature, index.is_some());
+    // only the places of the head are normed and differentiated
+    let last = at_places(hidden, &input.places);
+    let normed = norm_forward(model.norm(), &last);
+    let by = head.gradients(&normed, &batch.targets, scale, objective);
+    if let (Some(index), Some(by_weight)) = (index, by.by_weight) {
+        let len = by_weight.dims().iter().product::<usize>();
+        sink.gradients.add(index, by_weight.reshape([len]));
     }
-    let Current { model, adapter } = &tracked.current;
-
-    let top = hidden.autodiff().require_grad();
-    let output = model.final_norm(top.clone());
-    let by_output = head.run(&plain, output.clone().inner(), input, gradients);
-    let mut tape = backward(output, by_output);
-    // everything outside the layers but the embedding, which is differentiated last
-    gradients.take(&tracked.leaves, &mut tape, |i| layers[i].is_none());
-    let mut arrived = top.grad_remove(&mut tape).expect("the norm's input requires a gradient");
-
-    for (layer, hidden) in inputs.into_iter().enumerate().rev() {
-        let hidden = hidden.autodiff().require_grad();
-        let output = model.layer(layer, hidden.clone(), &input.context, adapter.as_ref());
-        let mut tape = backward(output, arrived);
-        gradients.take(&tracked.leaves, &mut tape, |i| layers[i] == Some(layer));
-        arrived = hidden.grad_remove(&mut tape).expect("a layer's input requires a gradient");
+    let skip = last.zeros_like();
+    let by_last = norm_backward(model.norm(), "model.norm.weight", last, by.by_hidden, skip, &mut sink);
+    let mut by_hidden = spread(by_last, batch, model);
+    for (layer, kept) in layers.iter().zip(kept).rev() {
+        by_hidden = layer.backward(kept, by_hidden, &mut sink);
     }
-    let output = model.embed(input.ids.clone());
-    if output.is_tracked() {
-        let mut tape = backward(output, arrived);
-        gradients.take(&tracked.leaves, &mut tape, |i| layers[i].is_none());
+    if let Some(&index) = places.get(EMBEDDING) {
+        let [vocab, size] = model.embedding().dims();
+        let sum = gradients.take(index, vocab * size, &model.device()).reshape([vocab, size]);
+        let by_hidden = by_hidden.reshape([batch.ids.len(), size]);
+        let sum = embedding_gradient(sum, &batch.ids, by_hidden);
+        gradients.add(index, sum.reshape([vocab * size]));
     }
 }

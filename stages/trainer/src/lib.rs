@@ -5,6 +5,9 @@
 //! | [`objective`] | from numbers per token to a loss and its gradient: SFT, PSFT, SPFT, RLOO, entropy |
 //! | [`loss`] | the vocabulary head in chunks, differentiated by hand |
 //! | [`gradient`] | forward and backward pass over a batch, keeping or recomputing activations |
+//! | `pass` | the backward passes of a model's parts |
+//! | `fused` | runs of elementwise operations as one kernel each |
+//! | [`memory`] | what a run needs of a device's memory, beforehand |
 //! | [`parallel`] | the gradient of an update over one or several devices |
 //! | [`trainee`] | what trains: a whole model, or an adapter on a frozen one |
 //! | [`optim`], [`schedule`] | AdamW with f32 masters, global clipping; learning rate |
@@ -25,11 +28,14 @@ pub mod data;
 pub mod driver;
 mod error;
 pub mod export;
+mod fused;
 pub mod gradient;
 pub mod loss;
+pub mod memory;
 pub mod objective;
 pub mod optim;
 pub mod parallel;
+mod pass;
 pub mod rl;
 pub mod rollout;
 pub mod schedule;

@@ -11,7 +11,9 @@
 //! known, so that one pass over the vocabulary computes loss and gradients.
 
 use burn::tensor::{DType, IndexingUpdateOp, Int, Tensor, TensorData};
+use lm::product::{product, wide_product};
 
+use crate::fused;
 use crate::objective::TokenLoss;
 
 /// The output head, and how to go over it.
@@ -52,8 +54,22 @@ pub fn chunk_rows(vocab: usize, on_cpu: bool) -> usize {
     (elements / vocab.max(1)).clamp(16, 8192)
 }
 
-/// A chunk of logits and what follows from them.
+/// A chunk of logits.
 struct Chunk {
+    /// Unscaled logits `[rows, vocab]` f32.
+    logits: Tensor<2>,
+    /// Target ids `[rows, 1]`.
+    targets: Tensor<2, Int>,
+    /// What the logits are multiplied with.
+    factor: f32,
+    /// Log-probabilities of the targets and entropies, `[2 * rows]`.
+    values: Tensor<1>,
+    /// What the values follow from, where tensor operations computed them.
+    parts: Option<Parts>,
+}
+
+/// What follows from the scaled logits of a chunk.
+struct Parts {
     /// Scaled logits `[rows, vocab]`.
     logits: Tensor<2>,
     /// Probabilities `[rows, vocab]`.
@@ -62,18 +78,12 @@ struct Chunk {
     lse: Tensor<2>,
     /// Entropy `[rows, 1]`.
     entropy: Tensor<2>,
-    /// Target ids `[rows, 1]`.
-    targets: Tensor<2, Int>,
 }
 
-impl Head {
-    fn chunk(&self, hidden: Tensor<2>, targets: &[u32]) -> Chunk {
-        let device = hidden.device();
-        let ids: Vec<i32> = targets.iter().map(|&t| t as i32).collect();
-        let targets = Tensor::from_data(TensorData::new(ids, [targets.len(), 1]), &device);
-        let mut logits = hidden.matmul(self.weight.clone().transpose()).cast(DType::F32);
-        if self.temperature != 1.0 {
-            logits = logits.div_scalar(self.temperature);
+impl Parts {
+    fn new(mut logits: Tensor<2>, factor: f32) -> Self {
+        if factor != 1.0 {
+            logits = logits.mul_scalar(factor);
         }
         let max = logits.clone().max_dim(1);
         let exp = (logits.clone() - max.clone()).exp();
@@ -81,7 +91,33 @@ impl Head {
         let lse = max + sum.clone().log();
         let probs = exp / sum;
         let entropy = lse.clone() - (probs.clone() * logits.clone()).sum_dim(1);
-        Chunk { logits, probs, lse, entropy, targets }
+        Self { logits, probs, lse, entropy }
+    }
+
+    fn values(&self, targets: &Tensor<2, Int>) -> Tensor<1> {
+        let log_prob = self.logits.clone().gather(1, targets.clone()) - self.lse.clone();
+        let rows = log_prob.dims()[0];
+        Tensor::cat(vec![log_prob, self.entropy.clone()], 0).reshape([2 * rows])
+    }
+}
+
+impl Head {
+    fn chunk(&self, hidden: Tensor<2>, targets: &[u32]) -> Chunk {
+        let device = hidden.device();
+        let ids: Vec<i32> = targets.iter().map(|&t| t as i32).collect();
+        let targets = Tensor::from_data(TensorData::new(ids, [targets.len(), 1]), (&device, DType::I32));
+        let bf16 = hidden.dtype() == DType::BF16;
+        let logits = wide_product(hidden, self.weight.clone().transpose());
+        let factor = 1.0 / self.temperature;
+        let fused = if bf16 { fused::row_values(&logits, &targets, factor) } else { None };
+        match fused {
+            Some(values) => Chunk { logits, targets, factor, values, parts: None },
+            None => {
+                let parts = Parts::new(logits.clone(), factor);
+                let values = parts.values(&targets);
+                Chunk { logits, targets, factor, values, parts: Some(parts) }
+            }
+        }
     }
 
     /// Log-probability and entropy of each row: `hidden` `[rows, hidden]` without autodiff, one
@@ -117,13 +153,13 @@ impl Head {
             let loss = objective(start, &RowValues { log_prob, entropy });
             let by_logits = chunk.gradient(&loss, scale / f64::from(self.temperature)).cast(hidden.dtype());
             if self.trains {
-                let part = by_logits.clone().transpose().matmul(rows).cast(DType::F32);
+                let part = wide_product(by_logits.clone().transpose(), rows);
                 by_weight = Some(match by_weight {
                     Some(sum) => sum + part,
                     None => part,
                 });
             }
-            by_hidden.push(by_logits.matmul(self.weight.clone()));
+            by_hidden.push(product(by_logits, self.weight.clone()));
         }
         HeadGradients { by_hidden: Tensor::cat(by_hidden, 0), by_weight }
     }
@@ -132,37 +168,44 @@ impl Head {
 impl Chunk {
     /// Log-probabilities of the targets and entropies, on the host.
     fn read(&self) -> (Vec<f32>, Vec<f32>) {
-        let log_prob = self.logits.clone().gather(1, self.targets.clone()) - self.lse.clone();
-        let rows = log_prob.dims()[0];
-        let both = floats(Tensor::cat(vec![log_prob, self.entropy.clone()], 0));
-        (both[..rows].to_vec(), both[rows..].to_vec())
+        let both = floats(self.values.clone());
+        let (log_prob, entropy) = both.split_at(both.len() / 2);
+        (log_prob.to_vec(), entropy.to_vec())
     }
 
     /// The gradient of the loss by the unscaled logits, times `scale`.
     fn gradient(self, loss: &TokenLoss, scale: f64) -> Tensor<2> {
-        let device = self.logits.device();
-        let column = |values: &[f32]| -> Tensor<2> {
-            let scaled: Vec<f32> = values.iter().map(|&v| (f64::from(v) * scale) as f32).collect();
-            let len = scaled.len();
-            Tensor::from_data(TensorData::new(scaled, [len, 1]), (&device, DType::F32))
+        let [rows, _] = self.logits.dims();
+        let scaled = |values: &[f32]| -> Vec<f32> {
+            let zeros = std::iter::repeat_n(0.0, rows - values.len().min(rows));
+            values.iter().map(|&v| (f64::from(v) * scale) as f32).chain(zeros).collect()
         };
-        let by_log_prob = (!loss.by_log_prob.is_empty()).then(|| column(&loss.by_log_prob));
+        let both = [scaled(&loss.by_log_prob), scaled(&loss.by_entropy)].concat();
+        let data = TensorData::new(both, [2 * rows]);
+        let by: Tensor<1> = Tensor::from_data(data, (&self.logits.device(), DType::F32));
+        match self.parts {
+            Some(parts) => parts.gradient(self.targets, by, !loss.by_entropy.is_empty()),
+            None => fused::row_gradients(&self.logits, &self.targets, &self.values, &by, self.factor)
+                .expect("what computed the values computes their gradients"),
+        }
+    }
+}
+
+impl Parts {
+    /// The gradient by the scaled logits; `by` holds those of log-probabilities and of entropies.
+    fn gradient(self, targets: Tensor<2, Int>, by: Tensor<1>, of_entropy: bool) -> Tensor<2> {
+        let [rows, _] = self.logits.dims();
+        let by = by.reshape([2, rows, 1]);
+        let half = |i: usize| by.clone().narrow(0, i, 1).reshape([rows, 1]);
+        let by_log_prob = half(0);
         let mut weight = by_log_prob.clone();
-        if !loss.by_entropy.is_empty() {
-            let by_entropy = column(&loss.by_entropy) * (self.logits - (self.lse - self.entropy));
-            weight = Some(match weight {
-                Some(weight) => by_entropy + weight,
-                None => by_entropy,
-            });
+        if of_entropy {
+            let by_entropy = half(1) * (self.logits - (self.lse - self.entropy));
+            let gradient = (self.probs * (by_entropy + weight)).neg();
+            return gradient.scatter(1, targets, by_log_prob, IndexingUpdateOp::Add);
         }
-        let gradient = match weight {
-            Some(weight) => (self.probs * weight).neg(),
-            None => self.probs.zeros_like(),
-        };
-        match by_log_prob {
-            Some(by) => gradient.scatter(1, self.targets, by, IndexingUpdateOp::Add),
-            None => gradient,
-        }
+        weight = weight.neg();
+        (self.probs * weight).scatter(1, targets, by_log_prob, IndexingUpdateOp::Add)
     }
 }
 

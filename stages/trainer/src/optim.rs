@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
+use crate::fused::{self, Adam};
 use crate::loss::floats;
 
 /// AdamW (Loshchilov & Hutter 2019) as `torch.optim.AdamW` computes it, with its defaults.
@@ -111,12 +112,27 @@ impl AdamW {
         let correction1 = 1.0 - self.beta1.powf(step as f64);
         let correction2 = 1.0 - self.beta2.powf(step as f64);
         for (master, mut gradient) in masters.iter_mut().zip(gradients) {
+            let decays = (self.decay_vectors || master.shape.len() > 1) && self.weight_decay > 0.0;
+            let decay = if decays { 1.0 - lr * self.weight_decay } else { 1.0 };
+            let with = Adam {
+                clip,
+                decay,
+                beta1: self.beta1,
+                beta2: self.beta2,
+                rate: lr / correction1,
+                root: correction2.sqrt(),
+                eps: self.eps,
+            };
+            let operands = [&master.value, &master.mean, &master.square, &gradient];
+            if let Some([value, mean, square]) = fused::adamw(operands, with) {
+                (master.value, master.mean, master.square) = (value, mean, square);
+                continue;
+            }
             if clip < 1.0 {
                 gradient = gradient.mul_scalar(clip);
             }
-            let decays = self.decay_vectors || master.shape.len() > 1;
-            if decays && self.weight_decay > 0.0 {
-                master.value.inplace(|w| w.mul_scalar(1.0 - lr * self.weight_decay));
+            if decays {
+                master.value.inplace(|w| w.mul_scalar(decay));
             }
             let squared = gradient.clone().square().mul_scalar(1.0 - self.beta2);
             master.square.inplace(|v| v.mul_scalar(self.beta2) + squared);
@@ -136,6 +152,9 @@ pub fn global_norm(gradients: &[Tensor<1>]) -> f64 {
         return 0.0;
     }
     // one read for all tensors
+    if let Some(sums) = fused::square_sums(gradients) {
+        return floats(sums).iter().map(|&s| f64::from(s)).sum::<f64>().sqrt();
+    }
     let sums: Vec<Tensor<1>> = gradients.iter().map(|g| g.clone().square().sum()).collect();
     floats(Tensor::cat(sums, 0)).iter().map(|&s| f64::from(s)).sum::<f64>().sqrt()
 }

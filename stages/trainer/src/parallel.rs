@@ -2,27 +2,30 @@
 //!
 //! Every device computes the gradients of its share of the micro-batches, scaled by the tokens of the
 //! whole update, so that shares of unequal token counts simply add up. They are summed once per
-//! update, flattened into a few buckets; one device applies the update, and the others take over the
-//! new parameters with the next one.
+//! update, flattened into a few buckets; one device applies the update and hands out the new
+//! parameters with the next one, in the model's own number format.
 
 use std::ops::Range;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, StreamId, Tensor};
 use lm::model::Model;
 
 use crate::data::Batch;
 use crate::gradient::{Gradients, Pass, accumulate};
 use crate::loss::RowValues;
 use crate::objective::{Diagnostic, TokenLoss};
-use crate::trainee::Trainee;
+use crate::trainee::{Current, Trainee};
 
 /// An objective over one batch: the rows of the head that are ready, and their values.
 pub type Objective<'a> = dyn Fn(&Batch, Range<usize>, &RowValues) -> TokenLoss + Sync + 'a;
 
-/// Sums tensors over devices.
+/// Sums tensors over devices and hands out copies.
 pub trait Collective: std::fmt::Debug + Send + Sync {
     /// The sum of `parts`, one of equal length per device and living there, on the first device.
     fn sum(&self, parts: Vec<Tensor<1>>) -> Tensor<1>;
+
+    /// `value`, which lives on the first device, on each of `others`.
+    fn copy(&self, value: &Tensor<1>, others: &[Device]) -> Vec<Tensor<1>>;
 }
 
 /// Adds on the first device, in the order of devices, copying through the host where there is no
@@ -37,31 +40,55 @@ impl Collective for OnFirst {
         let device = first.device();
         parts.fold(first, |sum, part| sum + part.to_device(&device))
     }
+
+    fn copy(&self, value: &Tensor<1>, others: &[Device]) -> Vec<Tensor<1>> {
+        others.iter().map(|device| value.clone().to_device(device)).collect()
+    }
 }
 
-/// Burn's all-reduce (NCCL between CUDA devices of one process).
+/// NCCL between NVIDIA GPUs of one process.
 #[cfg(feature = "cuda")]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AllReduce;
+#[derive(Debug, Clone, Copy)]
+pub struct Nccl(lm::nvidia::nccl::Team);
 
 #[cfg(feature = "cuda")]
-impl Collective for AllReduce {
+impl Nccl {
+    /// Connects the GPUs with these indices; the first is the one that the model is on.
+    ///
+    /// # Errors
+    /// NCCL is not installed, or cannot connect them.
+    pub fn new(gpus: &[usize]) -> Result<Self, String> {
+        lm::nvidia::nccl::Team::new(gpus).map(Self)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Collective for Nccl {
     fn sum(&self, parts: Vec<Tensor<1>>) -> Tensor<1> {
-        use burn::tensor::distributed::{ReduceOperation, all_reduce};
-        let devices: Vec<Device> = parts.iter().map(|part| part.device()).collect();
-        // each device calls from a thread of its own
-        let sums: Vec<Tensor<1>> = std::thread::scope(|scope| {
-            let calls: Vec<_> = parts
-                .into_iter()
-                .map(|part| {
-                    let devices = devices.clone();
-                    scope.spawn(move || all_reduce(part, ReduceOperation::Sum, devices).resolve())
-                })
-                .collect();
-            calls.into_iter().map(join).collect()
-        });
+        let team = self.0;
+        let sums = each(parts.into_iter().enumerate(), |(rank, part)| team.sum(part, rank == 0));
         sums.into_iter().next().expect("there is at least one device")
     }
+
+    fn copy(&self, value: &Tensor<1>, others: &[Device]) -> Vec<Tensor<1>> {
+        let team = self.0;
+        let room = |device| Tensor::empty(value.shape(), (device, value.dtype()));
+        let parts = std::iter::once(value.clone()).chain(others.iter().map(room));
+        each(parts.enumerate(), |(rank, part)| team.copy(part, rank == 0)).split_off(1)
+    }
+}
+
+/// `work` on each item, each in a thread of its own; results in the order of the items.
+///
+/// All threads work on the caller's stream of their device: every stream has memory of its own, which a
+/// thread that ends leaves behind.
+pub(crate) fn each<I: Send, T: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) -> T + Sync) -> Vec<T> {
+    let (work, stream) = (&work, StreamId::current());
+    std::thread::scope(|scope| {
+        let spawn = |item| scope.spawn(move || stream.executes(|| work(item)));
+        let threads: Vec<_> = items.map(spawn).collect();
+        threads.into_iter().map(join).collect()
+    })
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<T>) -> T {
@@ -110,20 +137,14 @@ pub fn gradients(
     scale: f64,
     objective: &Objective,
 ) -> (Vec<Tensor<1>>, Sums) {
+    let currents = trainee.currents();
     let Some(spread) = trainee.spread() else {
         let all: Vec<&Batch> = batches.iter().collect();
-        return share(trainee, &all, pass, scale, objective);
+        return share(trainee, &currents[0], &all, pass, scale, objective);
     };
-    let mut replicas = vec![trainee.clone()];
-    replicas.extend(spread.replicas.iter().map(|base| trainee.replica(base.clone())));
-    let shares = divide(batches, replicas.len());
-    let parts: Vec<(Vec<Tensor<1>>, Sums)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = replicas
-            .iter()
-            .zip(&shares)
-            .map(|(replica, batches)| scope.spawn(move || share(replica, batches, pass, scale, objective)))
-            .collect();
-        threads.into_iter().map(join).collect()
+    let shares = divide(batches, currents.len());
+    let parts = each(currents.iter().zip(&shares), |(current, batches)| {
+        share(trainee, current, batches, pass, scale, objective)
     });
     let mut sums = Sums::default();
     let mut gradients = Vec::new();
@@ -139,6 +160,7 @@ pub fn gradients(
 /// One device's share of the work.
 fn share(
     trainee: &Trainee,
+    current: &Current,
     batches: &[&Batch],
     pass: Pass,
     scale: f64,
@@ -149,6 +171,7 @@ fn share(
     for batch in batches {
         accumulate(
             trainee,
+            current,
             batch,
             pass,
             scale,
@@ -161,7 +184,7 @@ fn share(
             &mut gradients,
         );
     }
-    (gradients.finish(trainee), sums)
+    (gradients.finish(trainee, &current.model.device()), sums)
 }
 
 /// Batches for each of `devices`: the largest first, each to who has least to do.
@@ -182,6 +205,34 @@ fn divide(batches: &[Batch], devices: usize) -> Vec<Vec<&Batch>> {
 fn reduce(gradients: Vec<Vec<Tensor<1>>>, collective: &dyn Collective) -> Vec<Tensor<1>> {
     let lengths: Vec<usize> = gradients[0].iter().map(|g| g.dims()[0]).collect();
     let mut sums = Vec::with_capacity(lengths.len());
+    for bucket in buckets(&lengths) {
+        let flat = |of: &Vec<Tensor<1>>| Tensor::cat(of[bucket.clone()].to_vec(), 0);
+        let sum = collective.sum(gradients.iter().map(flat).collect());
+        sums.extend(apart(sum, &lengths[bucket]));
+    }
+    sums
+}
+
+/// Copies of `values` on each of `others`, bucket by bucket.
+pub(crate) fn hand_out(
+    values: &[Tensor<1>],
+    others: &[Device],
+    collective: &dyn Collective,
+) -> Vec<Vec<Tensor<1>>> {
+    let lengths: Vec<usize> = values.iter().map(|v| v.dims()[0]).collect();
+    let mut copies = vec![Vec::with_capacity(values.len()); others.len()];
+    for bucket in buckets(&lengths) {
+        let flat = Tensor::cat(values[bucket.clone()].to_vec(), 0);
+        for (copy, flat) in copies.iter_mut().zip(collective.copy(&flat, others)) {
+            copy.extend(apart(flat, &lengths[bucket.clone()]));
+        }
+    }
+    copies
+}
+
+/// Ranges of tensors of these lengths that make up a bucket each.
+fn buckets(lengths: &[usize]) -> Vec<Range<usize>> {
+    let mut buckets = Vec::new();
     let mut start = 0;
     while start < lengths.len() {
         let mut end = start + 1;
@@ -190,18 +241,20 @@ fn reduce(gradients: Vec<Vec<Tensor<1>>>, collective: &dyn Collective) -> Vec<Te
             size += lengths[end];
             end += 1;
         }
-        let flat = |of: &Vec<Tensor<1>>| Tensor::cat(of[start..end].to_vec(), 0);
-        let mut bucket = collective.sum(gradients.iter().map(flat).collect());
-        for &length in &lengths[start..end] {
-            sums.push(bucket.clone().narrow(0, 0, length));
-            let rest = bucket.dims()[0] - length;
-            if rest > 0 {
-                bucket = bucket.narrow(0, length, rest);
-            }
-        }
+        buckets.push(start..end);
         start = end;
     }
-    sums
+    buckets
+}
+
+/// The tensors of these lengths that lie in `bucket` one after the other.
+fn apart(bucket: Tensor<1>, lengths: &[usize]) -> Vec<Tensor<1>> {
+    let mut start = 0;
+    let part = |&length: &usize| {
+        start += length;
+        bucket.clone().narrow(0, start - length, length)
+    };
+    lengths.iter().map(part).collect()
 }
 
 /// A copy of `model` on `device`.

@@ -13,7 +13,7 @@ use crate::TrainError;
 use crate::checkpoint::Identity;
 use crate::data::{Batch, Batching, Order, Sequence};
 use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
-use crate::gradient::{Pass, evaluate};
+use crate::gradient::{Pass, dropout, evaluate};
 use crate::loss::RowValues;
 use crate::objective::entropy::Mask;
 use crate::objective::{Diagnostic, TokenLoss, entropy, rloo};
@@ -111,6 +111,8 @@ pub struct RlConfig {
     pub batching: Batching,
     /// Recompute activations in the backward pass instead of keeping them.
     pub recompute: bool,
+    /// Share of the inputs of LoRA's factors that training sets to zero.
+    pub dropout: f64,
     /// Visit the prompts in another order every epoch.
     pub shuffle: bool,
     /// Seed of prompt order, rollouts and random rewards.
@@ -131,6 +133,7 @@ impl Default for RlConfig {
             optimizer: AdamW { weight_decay: 0.0, max_grad_norm: 2.0, ..AdamW::default() },
             batching: Batching::default(),
             recompute: false,
+            dropout: 0.0,
             shuffle: true,
             seed: 0,
         }
@@ -239,7 +242,7 @@ impl Job<'_> {
             max_batch: config.max_batch,
             tokenizer: self.tokenizer,
         };
-        let drawn = sampler.draw(&trainee.current(), self.prompts, &members, first, watch);
+        let drawn = sampler.draw(&trainee.currents(), self.prompts, &members, first, watch);
         let rollouts = match drawn {
             Ok(rollouts) => rollouts,
             Err(GenerateError::Stopped) => return Ok(None),
@@ -260,7 +263,7 @@ impl Job<'_> {
             // every rollout trains
             Objective::Entropy(_) => vec![1.0; rollouts.len()],
         };
-        let gradients = self.gradients(trainee, &rollouts, &advantages, &mut metrics);
+        let gradients = self.gradients(trainee, step, &rollouts, &advantages, &mut metrics);
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });
         }
@@ -302,6 +305,7 @@ impl Job<'_> {
     fn gradients(
         &self,
         trainee: &Trainee,
+        step: u64,
         rollouts: &[Rollout],
         advantages: &[f32],
         metrics: &mut Metrics,
@@ -315,7 +319,8 @@ impl Job<'_> {
         let sampled = per_token(&|i| rollouts[i].sample.logprobs.clone());
         let tokens: usize = sequences.iter().map(|s| s.targets.len()).sum();
 
-        let pass = Pass { temperature, recompute: config.recompute };
+        let dropout = dropout(config.dropout, config.seed, step);
+        let pass = Pass { temperature, recompute: config.recompute, dropout };
         // an advantage of zero has a gradient of zero: such rollouts are measured, not differentiated
         let (silent, live): (Vec<usize>, Vec<usize>) =
             (0..rollouts.len()).partition(|&i| advantages[i] == 0.0);

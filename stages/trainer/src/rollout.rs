@@ -1,8 +1,12 @@
 //! Rollouts: groups of samples of the present policy, each a function of its own seed.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+use burn::tensor::StreamId;
 use lm::generate::{
     Engine, EngineOptions, Event, FinishReason, GenerateError, Request, Sample, SamplingParams,
 };
@@ -57,13 +61,14 @@ pub struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// `group` samples of each of `members`, group by group. `first` is the place of the first
-    /// member.
+    /// member. The prompts are divided among `currents`, the same policy on several devices; no sample
+    /// depends on how.
     ///
     /// # Errors
     /// The generation engine's; [`GenerateError::Stopped`] when `watch` said so.
     pub fn draw(
         &self,
-        current: &Current,
+        currents: &[Current],
         prompts: &[Vec<u32>],
         members: &[usize],
         first: u64,
@@ -78,29 +83,72 @@ impl Sampler<'_> {
                 params: self.params.clone(),
             })
             .collect();
-        let options = EngineOptions { max_batch: self.max_batch, ..EngineOptions::default() };
-        let mut engine = Engine::new(&current.model, current.adapter.as_ref(), self.tokenizer, options);
         let total = members.len() * self.group;
-        let mut told: Option<Instant> = None;
-        let generation = engine.generate(&requests, |event| {
-            if let Event::Step(statistics) = event
-                && told.is_none_or(|last| last.elapsed() >= BETWEEN_REPORTS)
-            {
-                told = Some(Instant::now());
-                if watch.sampled(statistics.finished, total) == Control::Stop {
-                    return ControlFlow::Break(());
+        let per_device = requests.len().div_ceil(currents.len()).max(1);
+        let stop = AtomicBool::new(false);
+        let (tell, told) = channel();
+        // see `parallel::each`: threads of their own, but not streams
+        let stream = StreamId::current();
+        let drawn = std::thread::scope(|scope| {
+            let devices = currents.iter().zip(requests.chunks(per_device)).enumerate();
+            let threads: Vec<_> = devices
+                .map(|(device, (current, requests))| {
+                    let (tell, stop) = (tell.clone(), &stop);
+                    let tell = move |done| {
+                        // nobody listens once another device failed
+                        let _ = tell.send((device, done));
+                    };
+                    scope.spawn(move || stream.executes(|| self.draw_on(current, requests, stop, tell)))
+                })
+                .collect();
+            drop(tell);
+            let mut finished = vec![0; currents.len()];
+            while let Ok((device, done)) = told.recv() {
+                finished[device] = done;
+                if watch.sampled(finished.iter().sum(), total) == Control::Stop {
+                    stop.store(true, Ordering::Relaxed);
                 }
             }
-            ControlFlow::Continue(())
+            let join = |thread: ScopedJoinHandle<_>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<_>, GenerateError>>()
         })?;
-        Ok(generation
-            .samples
-            .into_iter()
-            .zip(members)
+        if stop.load(Ordering::Relaxed) {
+            return Err(GenerateError::Stopped);
+        }
+        let with_prompt = drawn.into_iter().flatten().zip(members);
+        Ok(with_prompt
             .flat_map(|(samples, &prompt)| {
                 samples.into_iter().enumerate().map(move |(index, sample)| Rollout { prompt, index, sample })
             })
             .collect())
+    }
+
+    /// One device's share; `tell` hears how many samples are finished.
+    fn draw_on(
+        &self,
+        current: &Current,
+        requests: &[Request],
+        stop: &AtomicBool,
+        tell: impl Fn(usize),
+    ) -> Result<Vec<Vec<Sample>>, GenerateError> {
+        let options = EngineOptions { max_batch: self.max_batch, ..EngineOptions::default() };
+        let mut engine = Engine::new(&current.model, current.adapter.as_ref(), self.tokenizer, options);
+        let mut told: Option<Instant> = None;
+        let generation = engine.generate(requests, |event| {
+            if let Event::Step(statistics) = event
+                && told.is_none_or(|last| last.elapsed() >= BETWEEN_REPORTS)
+            {
+                told = Some(Instant::now());
+                tell(statistics.finished);
+            }
+            match stop.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        Ok(generation.samples)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::TrainError;
 use crate::checkpoint::{Identity, State};
 use crate::data::{Batch, Batching, Order, Sequence};
 use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
-use crate::gradient::{Pass, evaluate};
+use crate::gradient::{Pass, dropout, evaluate};
 use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
 use crate::optim::AdamW;
@@ -54,6 +54,8 @@ pub struct SftConfig {
     pub batching: Batching,
     /// Recompute activations in the backward pass instead of keeping them.
     pub recompute: bool,
+    /// Share of the inputs of LoRA's factors that training sets to zero.
+    pub dropout: f64,
     /// Visit the examples in another order every epoch.
     pub shuffle: bool,
     /// Seed of the data order.
@@ -76,6 +78,7 @@ impl Default for SftConfig {
             optimizer: AdamW::default(),
             batching: Batching::default(),
             recompute: false,
+            dropout: 0.0,
             shuffle: true,
             seed: 0,
             eval_every: 0,
@@ -231,7 +234,8 @@ impl Job<'_> {
 
         let members = self.members(step..step + 1);
         let tokens = members.iter().map(|&m| self.train[m].targets.len()).sum::<usize>() as f64;
-        let pass = Pass { temperature: 1.0, recompute: config.recompute };
+        let dropout = dropout(config.dropout, config.seed, step);
+        let pass = Pass { temperature: 1.0, recompute: config.recompute, dropout };
         let batches = config.batching.split(self.train, &members);
         let constants: Vec<Vec<f32>> = match config.objective {
             Objective::Sft => Vec::new(),

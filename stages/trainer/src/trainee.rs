@@ -1,6 +1,7 @@
 //! What trains: all of a model's parameters, or an adapter on a frozen model. Either way the truth
 //! is a list of f32 masters; the model computes with copies in its own number format.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
@@ -9,7 +10,7 @@ use lm::model::{Model, Parameter};
 
 use crate::loss::floats;
 use crate::optim::{Master, flat};
-use crate::parallel::{Collective, copy_to};
+use crate::parallel::{Collective, copy_to, hand_out};
 
 /// A model in training.
 #[derive(Debug, Clone)]
@@ -37,12 +38,8 @@ pub struct Current {
     pub adapter: Option<Adapter>,
 }
 
-/// [`Current`] on an autodiff device, with the leaves that receive gradients.
-pub(crate) struct Tracked {
-    pub current: Current,
-    /// In the order of the masters.
-    pub leaves: Vec<Parameter>,
-}
+/// The name of the token embedding, and of the head where the two are tied.
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 
 fn flatten(parameter: &Parameter) -> Tensor<1> {
     let len = parameter.dims().iter().product::<usize>();
@@ -53,18 +50,20 @@ fn flatten(parameter: &Parameter) -> Tensor<1> {
     .cast(DType::F32)
 }
 
-/// `flat` in the shape of `like`, which says only whether it is a vector or a matrix.
-fn shaped(flat: Tensor<1>, shape: &[usize], dtype: DType) -> Parameter {
-    match *shape {
-        [rows, columns] => Parameter::Matrix(flat.reshape([rows, columns]).cast(dtype)),
-        _ => Parameter::Vector(flat.cast(dtype)),
-    }
-}
-
-fn track(parameter: Parameter) -> Parameter {
-    match parameter {
-        Parameter::Vector(t) => t.autodiff().require_grad().into(),
-        Parameter::Matrix(t) => t.autodiff().require_grad().into(),
+/// `base` and `adapter` with the parameters that train replaced by `values`, flat and in their order:
+/// the adapter's where there is one, else the model's.
+fn filled(base: &Model, adapter: Option<&Adapter>, values: Vec<Tensor<1>>) -> Current {
+    let mut values = values.into_iter();
+    let mut next = |_: &str, old: Parameter| {
+        let value = values.next().expect("one value per parameter, in the same order");
+        match old {
+            Parameter::Matrix(old) => Parameter::Matrix(value.reshape(old.dims())),
+            Parameter::Vector(_) => Parameter::Vector(value),
+        }
+    };
+    match adapter {
+        Some(adapter) => Current { model: base.clone(), adapter: Some(adapter.map_parameters(&mut next)) },
+        None => Current { model: base.map_parameters(&mut next), adapter: None },
     }
 }
 
@@ -98,14 +97,24 @@ impl Trainee {
         self.spread.as_ref()
     }
 
-    /// This trainee with its present values on the device of `base`.
-    pub(crate) fn replica(&self, base: Model) -> Self {
-        let device = base.device();
-        let mut masters = self.masters.clone();
-        for master in &mut masters {
-            master.value = master.value.clone().to_device(&device);
+    /// [`Trainee::current`] on every device, the model's own first.
+    pub fn currents(&self) -> Vec<Current> {
+        let values: Vec<Tensor<1>> = self.values().collect();
+        let mut currents = vec![filled(&self.base, self.adapter.as_ref(), values.clone())];
+        if let Some(spread) = &self.spread {
+            let devices: Vec<Device> = spread.replicas.iter().map(Model::device).collect();
+            let copies = hand_out(&values, &devices, &*spread.collective);
+            let pairs = spread.replicas.iter().zip(copies);
+            currents.extend(pairs.map(|(base, values)| filled(base, self.adapter.as_ref(), values)));
         }
-        Self { base, adapter: self.adapter.clone(), masters, spread: None }
+        currents
+    }
+
+    /// The masters' present values, flat, in the number format that the model computes with: its own
+    /// for its parameters, f32 for adapters.
+    fn values(&self) -> impl Iterator<Item = Tensor<1>> + '_ {
+        let dtype = if self.adapter.is_some() { DType::F32 } else { self.base.dtype() };
+        self.masters.iter().map(move |master| master.value.clone().cast(dtype))
     }
 
     /// The trained parameters and their optimiser state.
@@ -147,44 +156,17 @@ impl Trainee {
     /// Model and adapter with the masters' present values. Full models are in the base's dtype,
     /// adapters in f32.
     pub fn current(&self) -> Current {
-        self.with(|p| p)
+        filled(&self.base, self.adapter.as_ref(), self.values().collect())
     }
 
-    pub(crate) fn tracked(&self) -> Tracked {
-        let mut leaves = Vec::with_capacity(self.masters.len());
-        let current = self.with(|p| {
-            let leaf = track(p);
-            leaves.push(leaf.clone());
-            leaf
-        });
-        Tracked { current, leaves }
-    }
-
-    fn with(&self, mut f: impl FnMut(Parameter) -> Parameter) -> Current {
-        let mut masters = self.masters.iter();
-        let mut next = |dtype| {
-            let master = masters.next().expect("one master per parameter, in the same order");
-            f(shaped(master.value.clone(), &master.shape, dtype))
-        };
-        match &self.adapter {
-            Some(adapter) => Current {
-                model: self.base.clone(),
-                adapter: Some(adapter.map_parameters(|_, _| next(DType::F32))),
-            },
-            None => {
-                let dtype = self.base.dtype();
-                Current { model: self.base.map_parameters(|_, _| next(dtype)), adapter: None }
-            }
-        }
+    /// The masters' places by name.
+    pub(crate) fn places(&self) -> HashMap<String, usize> {
+        self.masters.iter().enumerate().map(|(index, master)| (master.name.clone(), index)).collect()
     }
 
     /// The master that the head's gradient belongs to, where the head trains.
     pub(crate) fn head(&self) -> Option<usize> {
-        let name = if self.base.config().tie_word_embeddings {
-            "model.embed_tokens.weight"
-        } else {
-            "lm_head.weight"
-        };
+        let name = if self.base.config().tie_word_embeddings { EMBEDDING } else { "lm_head.weight" };
         self.masters.iter().position(|m| m.name == name)
     }
 }

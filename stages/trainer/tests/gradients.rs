@@ -10,7 +10,7 @@ use trainer::gradient::{Gradients, Pass, accumulate, evaluate};
 use trainer::objective::{TokenLoss, sft};
 use trainer::trainee::Trainee;
 
-const PASS: Pass = Pass { temperature: 1.0, recompute: false };
+const PASS: Pass = Pass { temperature: 1.0, recompute: false, dropout: None };
 
 fn lora(trainee_model: &lm::model::Model) -> Adapter {
     let device = trainee_model.device();
@@ -48,9 +48,9 @@ fn gradient(trainee: &Trainee, data: &[Sequence], batching: Batching, pass: Pass
     let tokens: usize = data.iter().map(|s| s.targets.len()).sum();
     let mut gradients = Gradients::new(trainee);
     for batch in batching.split(data, &members) {
-        accumulate(trainee, &batch, pass, 1.0 / tokens as f64, nll, &mut gradients);
+        accumulate(trainee, &trainee.current(), &batch, pass, 1.0 / tokens as f64, nll, &mut gradients);
     }
-    gradients.finish(trainee).into_iter().map(flatten).collect()
+    gradients.finish(trainee, &trainee.base().device()).into_iter().map(flatten).collect()
 }
 
 /// Largest difference, as a share of the largest gradient.
@@ -170,4 +170,47 @@ fn a_bias_collects_its_gradient_from_every_position_but_padding() {
     last.targets = vec![last.tokens[8]];
     let by_last = gradient(&trainee, &[last], Batching::default(), PASS);
     assert!(by_last.iter().all(|layer| layer.iter().any(|v| *v != 0.0)));
+}
+
+/// With dropout, too, gradients are slopes, and they depend on neither batches nor recomputation.
+#[test]
+fn dropped_inputs_are_the_same_in_every_pass_and_batch() {
+    let data = sequences(&[5, 9, 7]);
+    let base = model(&config(true), 1);
+    let trainee = Trainee::adapter(base.clone(), lora(&base));
+    let dropout = |step| Some(trainer::gradient::Dropout { rate: 0.5, seed: 3, step });
+    let pass = Pass { dropout: dropout(2), ..PASS };
+    let one = gradient(&trainee, &data, Batching::default(), pass);
+    let two = gradient(&trainee, &data, Batching { micro_tokens: 1, pack: false }, pass);
+    let packed = gradient(&trainee, &data, Batching { micro_tokens: 100, pack: true }, pass);
+    let again = gradient(&trainee, &data, Batching::default(), Pass { recompute: true, ..pass });
+    for (other, what) in [(&two, "apart"), (&packed, "packed"), (&again, "recomputed")] {
+        let d = distance(&one, other);
+        assert!(d < 2e-5, "{what}: {d}");
+    }
+    let later = gradient(&trainee, &data, Batching::default(), Pass { dropout: dropout(3), ..PASS });
+    assert!(distance(&one, &later) > 1e-2, "another update drops other numbers");
+    assert!(distance(&one, &gradient(&trainee, &data, Batching::default(), PASS)) > 1e-2);
+
+    // the loss under the same masks rises along its gradient at the gradient's norm
+    let members = [0, 1, 2];
+    let batch = &Batching::default().split(&data, &members)[0];
+    let tokens = batch.targets.len() as f64;
+    for (index, g) in one.iter().enumerate() {
+        let norm = g.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let loss = |distance: f64| {
+            let moved = common::moved(&trainee, index, g, distance / norm);
+            let mut sum = 0.0;
+            let objective = |_: usize, rows: &trainer::loss::RowValues| {
+                sum -= rows.log_prob.iter().map(|&lp| f64::from(lp)).sum::<f64>();
+                sft::evaluate(&rows.log_prob)
+            };
+            let mut unused = Gradients::new(&moved);
+            accumulate(&moved, &moved.current(), batch, pass, 1.0, objective, &mut unused);
+            sum / tokens
+        };
+        let step = 1e-2;
+        let slope = (loss(step) - loss(-step)) / (2.0 * step);
+        assert!((slope - norm).abs() < 0.02 * norm + 2e-4, "{index}: slope {slope}, gradient {norm}");
+    }
 }

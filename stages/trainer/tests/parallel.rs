@@ -40,7 +40,7 @@ fn devices_with_unequal_token_counts_sum_to_the_gradient_of_one() {
     let batches = Batching { micro_tokens: 1, pack: false }.split(&data, &members);
     for trainee in trainees() {
         let of = |trainee: &Trainee| {
-            let pass = Pass { temperature: 1.0, recompute: false };
+            let pass = Pass::default();
             let (gradients, sums) = gradients(trainee, &batches, pass, 1.0 / tokens as f64, &|_, _, rows| {
                 sft::evaluate(&rows.log_prob)
             });

@@ -189,3 +189,38 @@ fn impossible_settings_say_what_to_write() {
     let sampling = SamplingParams::greedy(5);
     assert!(of(RlConfig { sampling, ..settings() }).contains("positive temperature"));
 }
+
+/// Rollouts shared out over devices are those of one, and so is the whole run but for the order of
+/// additions in gradients.
+#[test]
+fn several_devices_draw_the_rollouts_of_one() {
+    let settings = RlConfig { prompts: 3, ..settings() };
+    let spread = |trainee: Trainee, devices: usize| {
+        let others = vec![burn::tensor::Device::flex(); devices - 1];
+        trainee.on_devices(&others, std::sync::Arc::new(trainer::parallel::OnFirst))
+    };
+    for trainee in [bias(), lora()] {
+        let texts = |devices: usize| {
+            let mut seen = Vec::new();
+            let mut grade = |rollouts: &[Rollout]| {
+                seen.push(
+                    rollouts.iter().map(|r| (r.prompt, r.index, r.sample.ids.clone())).collect::<Vec<_>>(),
+                );
+                self::grade(rollouts)
+            };
+            let mut go = |_: &Progress| Control::Continue;
+            let trainee = spread(trainee.clone(), devices);
+            let saving = Saving::default();
+            let outcome = train(&settings, trainee, &prompts(), None, &mut grade, &saving, &mut go).unwrap();
+            let rewards = values(&outcome, "reward");
+            (seen, rewards)
+        };
+        let (one, rewards) = texts(1);
+        // more devices than prompts leaves some of them idle
+        for devices in [2, 3, 5] {
+            let (many, same) = texts(devices);
+            assert_eq!(one[0], many[0], "the first step's rollouts on {devices} devices");
+            assert!((rewards[0] - same[0]).abs() < 1e-9);
+        }
+    }
+}

@@ -24,7 +24,7 @@
 //! to the bit, on a given GPU.
 
 mod control;
-mod kernels;
+pub(crate) mod kernels;
 mod layer;
 mod net;
 mod plan;

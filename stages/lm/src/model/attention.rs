@@ -5,7 +5,9 @@
 //! and key heads differ. Query heads that share a key head are stacked along the sequence axis, so
 //! keys and values are never repeated in memory.
 
-use burn::tensor::{Bool, DType, Device, Tensor, TensorData, activation::softmax};
+use std::sync::OnceLock;
+
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation::softmax};
 
 use super::Rope;
 
@@ -18,8 +20,14 @@ const HIDDEN: f32 = -1e30;
 pub struct AttentionContext {
     pub(crate) cos: Tensor<4>,
     pub(crate) sin: Tensor<4>,
-    /// Added to the scores: `[batch or 1, 1, 1, seq, keys]`, 0 or [`HIDDEN`].
-    pub(crate) mask: Tensor<5>,
+    device: Device,
+    batch: usize,
+    seq: usize,
+    /// Segment of each token, where rows are made of segments.
+    segments: Option<Vec<u32>>,
+    /// Made when first asked for: the largest part, and not every way of computing needs it.
+    mask: OnceLock<Tensor<5>>,
+    segment_ids: OnceLock<Tensor<2, Int>>,
 }
 
 impl AttentionContext {
@@ -27,9 +35,7 @@ impl AttentionContext {
     /// batches need nothing else: no real token ever looks at the padding after it.
     pub fn causal(rope: &Rope, seq: usize, device: &Device) -> Self {
         let positions: Vec<u32> = (0..seq as u32).collect();
-        let [cos, sin] = rope.tensors(&positions, 1, device);
-        let mask = mask_tensor(1, seq, seq, device, |_, q, k| k <= q);
-        Self { cos, sin, mask }
+        Self::new(rope, &positions, None, 1, device)
     }
 
     /// Rows made of segments: `positions` and `segments` are `[batch, seq]`, row by row, and a token
@@ -48,12 +54,59 @@ impl AttentionContext {
     ) -> Self {
         assert_eq!(positions.len(), segments.len(), "one segment per position");
         assert_eq!(positions.len() % batch, 0, "rows of equal length");
-        let seq = positions.len() / batch;
+        Self::new(rope, positions, Some(segments.to_vec()), batch, device)
+    }
+
+    fn new(
+        rope: &Rope,
+        positions: &[u32],
+        segments: Option<Vec<u32>>,
+        batch: usize,
+        device: &Device,
+    ) -> Self {
         let [cos, sin] = rope.tensors(positions, batch, device);
-        let mask = mask_tensor(batch, seq, seq, device, |row, q, k| {
-            k <= q && segments[row * seq + q] == segments[row * seq + k]
-        });
-        Self { cos, sin, mask }
+        Self {
+            cos,
+            sin,
+            device: device.clone(),
+            batch,
+            seq: positions.len() / batch,
+            segments,
+            mask: OnceLock::new(),
+            segment_ids: OnceLock::new(),
+        }
+    }
+
+    /// Cosines of the rotary embedding, `[batch or 1, seq, 1, head_dim / 2]`.
+    pub fn cos(&self) -> &Tensor<4> {
+        &self.cos
+    }
+
+    /// Sines of the rotary embedding, shaped as the cosines.
+    pub fn sin(&self) -> &Tensor<4> {
+        &self.sin
+    }
+
+    /// What is added to the scores: `[batch or 1, 1, 1, seq, seq]` f32, 0 where a query (fourth) may see
+    /// a key (fifth) and a large negative number where not.
+    pub fn mask(&self) -> &Tensor<5> {
+        self.mask.get_or_init(|| {
+            let (batch, seq) = (self.batch, self.seq);
+            mask_tensor(batch, seq, seq, &self.device, |row, q, k| {
+                let same = |of: &Vec<u32>| of[row * seq + q] == of[row * seq + k];
+                k <= q && self.segments.as_ref().is_none_or(same)
+            })
+        })
+    }
+
+    /// Segment of each token `[batch, seq]`, where rows are made of segments.
+    pub fn segments(&self) -> Option<&Tensor<2, Int>> {
+        let segments = self.segments.as_ref()?;
+        Some(self.segment_ids.get_or_init(|| {
+            let ids: Vec<i32> = segments.iter().map(|&id| id as i32).collect();
+            let data = TensorData::new(ids, [self.batch, self.seq]);
+            Tensor::from_data(data, (&self.device, DType::I32))
+        }))
     }
 }
 

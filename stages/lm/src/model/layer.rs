@@ -6,6 +6,7 @@ use super::attention::attend;
 use super::rope::rotate;
 use crate::adapter::{Adapter, Projection};
 use crate::config::ModelConfig;
+use crate::product::product;
 
 /// `y = x·Wᵀ + b`, with the weight `[out, in]` as Hugging Face checkpoints hold it.
 #[derive(Debug, Clone)]
@@ -19,7 +20,7 @@ pub struct Linear {
 impl Linear {
     /// `x` `[rows, in]` to `[rows, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = x.matmul(self.weight.clone().transpose());
+        let y = product(x, self.weight.clone().transpose());
         match &self.bias {
             Some(bias) => y + bias.clone().unsqueeze(),
             None => y,
@@ -152,7 +153,7 @@ impl Layer {
         adapter: LayerAdapter,
     ) -> Tensor<3> {
         let [q, k, v] = self.qkv(config, hidden.clone(), &context.cos, &context.sin, adapter);
-        let attended = attend(q, k, v, context.mask.clone());
+        let attended = attend(q, k, v, context.mask().clone());
         self.finish(hidden, attended, adapter)
     }
 }

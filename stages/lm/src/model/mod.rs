@@ -16,8 +16,6 @@ mod layer;
 mod parameters;
 mod rope;
 
-use std::convert::Infallible;
-
 use burn::tensor::{DType, Device, Int, Tensor};
 
 pub use attention::AttentionContext;
@@ -25,7 +23,7 @@ pub(crate) use attention::{attend, hidden_where};
 pub(crate) use layer::LayerAdapter;
 pub use layer::{Layer, Linear, RmsNorm};
 pub use parameters::Parameter;
-pub use rope::Rope;
+pub use rope::{Rope, rotate};
 
 use crate::adapter::Adapter;
 use crate::checkpoint::{Checkpoint, CheckpointError};
@@ -67,10 +65,7 @@ impl Model {
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Self {
         match parameters::build(config, &mut parameters::Init { seed, device }) {
             Ok(model) => model,
-            Err(never) => {
-                let never: Infallible = never;
-                match never {}
-            }
+            Err(never) => match never {},
         }
     }
 

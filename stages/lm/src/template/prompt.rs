@@ -220,6 +220,11 @@ impl PromptTemplate {
             PromptTemplate::Chat | PromptTemplate::Plain | PromptTemplate::QuestionAnswer => None,
         }
     }
+
+    /// The token that ends a turn: the first of [`PromptTemplate::turn_end`].
+    pub fn turn_end_token(self) -> Option<&'static str> {
+        self.turn_end().map(str::trim_end)
+    }
 }
 
 /// What templates that write today's date (Llama 3.2) are told in a recipe, so that a prompt does

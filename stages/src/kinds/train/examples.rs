@@ -1,25 +1,49 @@
 //! From rows to token sequences.
 
+use std::sync::Arc;
+
 use engine::kind::{Input, StageCtx, StageError};
 use trainer::data::Sequence;
+#[cfg(feature = "cuda")]
+use trainer::parallel::Nccl;
+use trainer::parallel::{Collective, OnFirst};
 use trainer::trainee::Trainee;
 
 use super::Train;
 use crate::demonstration::Demonstrator;
 use crate::model::{OpenModel, device};
-use crate::questions::read_questions;
+use crate::questions::{Question, read_questions};
 
 impl Train {
-    /// The model (in f32 where every parameter trains on the CPU) and what trains on it.
+    /// The model (in f32 where every parameter trains on the CPU) and what trains on it, on every GPU
+    /// that the stage holds (`resources.gpus`).
     pub(super) fn trainee(&self, ctx: &StageCtx, opened: &OpenModel) -> Result<Trainee, StageError> {
         let model = opened.load(ctx, self.precision)?;
-        Ok(match &self.adapter {
+        let trainee = match &self.adapter {
             None => Trainee::full(model),
             Some(params) => {
                 let adapter = params.fresh(model.config(), self.seed, &device(ctx)?)?;
                 Trainee::adapter(model, adapter)
             }
-        })
+        };
+        let others = if ctx.device() == "cpu" { Vec::new() } else { lm::device::gpus().split_off(1) };
+        if others.is_empty() {
+            return Ok(trainee);
+        }
+        let open = |name: &String| lm::device::open(name).map_err(StageError::environment);
+        let others = others.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        Ok(trainee.on_devices(&others, self.collective(ctx, others.len() + 1)))
+    }
+
+    /// How `gpus` GPUs exchange gradients and parameters.
+    fn collective(&self, ctx: &StageCtx, gpus: usize) -> Arc<dyn Collective> {
+        #[cfg(feature = "cuda")]
+        match Nccl::new(&(0..gpus).collect::<Vec<_>>()) {
+            Ok(nccl) => return Arc::new(nccl),
+            Err(problem) => ctx.message(format!("GPUs exchange tensors through the host, slowly: {problem}")),
+        }
+        let _ = (ctx, gpus);
+        Arc::new(OnFirst)
     }
 
     /// Training and held-out sequences.
@@ -45,12 +69,13 @@ impl Train {
     ) -> Result<Vec<Sequence>, StageError> {
         let rows = read_questions(&ctx.input(rows)?, limit)?;
         let demonstrator = Demonstrator::new(opened, &self.prompt)?;
-        rows.iter()
-            .map(|row| {
-                let solution = row.solution.as_deref().unwrap_or(&row.gold);
-                let made = demonstrator.make(&row.problem, solution)?;
-                Ok(Sequence::completion(&made.prompt, &made.answer))
-            })
-            .collect()
+        rows.iter().map(|row| sequence(&demonstrator, row)).collect()
     }
+}
+
+/// A prompt and the worked solution, ended by the token that ends a turn.
+pub(super) fn sequence(demonstrator: &Demonstrator, row: &Question) -> Result<Sequence, StageError> {
+    let solution = row.solution.as_deref().unwrap_or(&row.gold);
+    let made = demonstrator.make(&row.problem, solution)?;
+    Ok(Sequence::completion(&made.prompt, &made.answer))
 }

@@ -10,6 +10,7 @@ use trainer::sft::{Objective, SftConfig};
 
 use super::Train;
 use super::reward::{Entropy, Rloo};
+use crate::adapter::AdapterParams;
 
 /// What is learnt from, and how.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -171,7 +172,7 @@ impl Method {
     }
 
     /// The trainer's settings for a method that learns from demonstrations.
-    pub(super) fn sft_config(&self, train: &Train) -> Result<SftConfig, StageError> {
+    pub(super) fn sft_config(&self, train: &Train, micro_tokens: usize) -> Result<SftConfig, StageError> {
         let (demonstrations, objective, refresh_reference) = match self {
             Self::Sft(demonstrations) => (demonstrations, Objective::Sft, 0),
             Self::Psft(psft) => {
@@ -195,8 +196,9 @@ impl Method {
             refresh_reference,
             schedule: train.learning_rate(),
             optimizer: train.optimizer,
-            batching: Batching { micro_tokens: train.micro_tokens, pack: demonstrations.pack },
+            batching: Batching { micro_tokens, pack: demonstrations.pack },
             recompute: train.recompute,
+            dropout: train.adapter.as_ref().map_or(0.0, AdapterParams::dropout),
             shuffle: demonstrations.shuffle,
             seed: train.seed,
             eval_every: demonstrations.eval_every,

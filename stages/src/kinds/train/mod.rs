@@ -1,15 +1,20 @@
 //! `train`: trains a model, or an adapter on it.
 //!
-//! `method`: what is learnt from, with its settings; `examples`: from rows to token sequences;
-//! `watch`: progress and snapshots; `output`: what is written. The mathematics and the loops are the crate `trainer`'s.
+//! `fit`: memory and micro-batches; `method`: what is learnt from, with its settings; `examples`:
+//! from rows to token sequences; `watch`: progress and snapshots; `output`: what is written. The
+//! mathematics and the loops are the crate `trainer`'s.
 
 mod examples;
+mod fit;
 mod method;
 mod output;
 mod reward;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use engine::kind::{Input, ParamProblem, Stage, StageCtx, StageError};
 use schemars::JsonSchema;
@@ -20,6 +25,8 @@ use trainer::schedule::{Schedule, Shape};
 
 use crate::adapter::AdapterParams;
 use crate::model::{OpenModel, Precision, PromptParams};
+use crate::questions::{Question, read_questions};
+pub use fit::{Auto, MicroTokens};
 pub use method::Method;
 use watch::Watching;
 
@@ -68,10 +75,10 @@ pub struct Train {
     /// AdamW's other settings.
     #[serde(default)]
     pub optimizer: AdamW,
-    /// Most tokens, padding included, that go through the model at once while training: decides
-    /// memory and speed, not the result.
-    #[serde(default = "default_micro_tokens")]
-    pub micro_tokens: usize,
+    /// Most tokens, padding included, that go through the model at once while training, or `auto`
+    /// for what fits into memory: decides memory and speed; results change by rounding only.
+    #[serde(default)]
+    pub micro_tokens: MicroTokens,
     /// Recompute activations in the backward pass instead of keeping them: less memory, more time.
     #[serde(default)]
     pub recompute: bool,
@@ -93,17 +100,13 @@ pub struct Train {
     pub snapshots: Vec<u64>,
 }
 
-fn default_micro_tokens() -> usize {
-    4096
-}
-
 fn default_save_every() -> u64 {
     1
 }
 
 impl Stage for Train {
     const KIND: &'static str = "train";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn outputs(&self) -> Vec<String> {
         let trained = if self.adapter.is_some() { "adapter" } else { "model" };
@@ -124,8 +127,9 @@ impl Stage for Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             wrong("lr", format!("{} is no learning rate", self.lr), "write a positive number such as 1e-4");
         }
-        if self.micro_tokens == 0 {
-            wrong("micro_tokens", "no token fits".into(), "write the most tokens a forward pass may hold");
+        if self.micro_tokens == MicroTokens::Tokens(0) {
+            let help = "write the most tokens a forward pass may hold, or \"auto\"";
+            wrong("micro_tokens", "no token fits".into(), help);
         }
         if self.masters && self.adapter.is_some() {
             wrong("masters", "an adapter is f32 already".into(), "remove it");
@@ -152,17 +156,28 @@ impl Stage for Train {
         1
     }
 
+    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
+        self.memory_line(inputs)
+    }
+
+    fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
+        self.memory_obstacle(inputs, device)
+    }
+
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let opened = OpenModel::open(&ctx.input(&self.model)?)?;
+        let rows = read_questions(&ctx.input(&self.data)?, self.limit)?;
+        let micro_tokens = self.resolve_micro_tokens(ctx, &opened, &rows)?;
         let trainee = self.trainee(ctx, &opened)?;
         ctx.message(format!("{} numbers train", trainee.len()));
         let saving = Saving { dir: Some(ctx.state().to_owned()), every: self.save_every };
+        let task = Task { train: self, ctx, opened: &opened, rows: &rows, micro_tokens, saving: &saving };
         let outcome = match &self.method {
-            Method::Rloo(rloo) => rloo.train(self, ctx, &opened, trainee, &saving)?,
-            Method::Entropy(entropy) => entropy.train(self, ctx, &opened, trainee, &saving)?,
+            Method::Rloo(rloo) => rloo.train(&task, trainee)?,
+            Method::Entropy(entropy) => entropy.train(&task, trainee)?,
             demonstrations => {
                 let (train, held_out) = self.sequences(ctx, &opened)?;
-                let config = demonstrations.sft_config(self)?;
+                let config = demonstrations.sft_config(self, micro_tokens)?;
                 let mut watch = Watching { train: self, ctx, opened: &opened };
                 trainer::sft::train(&config, trainee, &train, &held_out, &saving, &mut watch)
                     .map_err(StageError::input)?
@@ -185,4 +200,14 @@ impl Train {
     fn learning_rate(&self) -> Schedule {
         Schedule { lr: self.lr, warmup_steps: self.warmup_steps, shape: self.schedule, floor: self.lr_floor }
     }
+}
+
+/// What a training on rollouts works with.
+struct Task<'a> {
+    train: &'a Train,
+    ctx: &'a StageCtx,
+    opened: &'a OpenModel,
+    rows: &'a [Question],
+    micro_tokens: usize,
+    saving: &'a Saving,
 }

@@ -1,22 +1,22 @@
 //! Learning from the model's own answers: rollouts, their rewards, and entropy.
 
-use engine::kind::{ParamProblem, StageCtx, StageError};
+use engine::kind::{ParamProblem, StageError};
 use grader::Method as Found;
 use lm::generate::SamplingParams;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use trainer::Outcome;
 use trainer::data::Batching;
 use trainer::objective::entropy::Mask;
 use trainer::rl::{EntropyOptions, Objective, RandomReward, Reward as Source, RlConfig};
 use trainer::rollout::Rollout;
 use trainer::trainee::Trainee;
-use trainer::{Outcome, Saving};
 
-use super::Train;
+use super::Task;
 use super::watch::Watching;
-use crate::model::OpenModel;
-use crate::questions::{Question, read_questions};
+use crate::adapter::AdapterParams;
+use crate::questions::Question;
 use crate::sampling::Sampling;
 
 /// RLOO's settings.
@@ -178,11 +178,12 @@ impl Rollouts {
     /// The trainer's settings.
     fn config(
         &self,
-        train: &Train,
+        task: &Task,
         sampling: SamplingParams,
         objective: Objective,
         reward: Source,
     ) -> RlConfig {
+        let train = task.train;
         RlConfig {
             steps: self.steps,
             prompts: self.prompts,
@@ -193,8 +194,9 @@ impl Rollouts {
             max_batch: self.batch,
             schedule: train.learning_rate(),
             optimizer: train.optimizer,
-            batching: Batching { micro_tokens: train.micro_tokens, pack: false },
+            batching: Batching { micro_tokens: task.micro_tokens, pack: false },
             recompute: train.recompute,
+            dropout: train.adapter.as_ref().map_or(0.0, AdapterParams::dropout),
             shuffle: self.shuffle,
             seed: train.seed,
         }
@@ -207,14 +209,7 @@ impl Rloo {
     }
 
     /// Trains on rewarded rollouts of the rows' questions.
-    pub(super) fn train(
-        &self,
-        train: &Train,
-        ctx: &StageCtx,
-        opened: &OpenModel,
-        trainee: Trainee,
-        saving: &Saving,
-    ) -> Result<Outcome, StageError> {
+    pub(super) fn train(&self, task: &Task, trainee: Trainee) -> Result<Outcome, StageError> {
         let reward = match &self.reward {
             Reward::Correct(_) => Source::Graded,
             Reward::Random(coin) => Source::Random(RandomReward {
@@ -228,7 +223,7 @@ impl Rloo {
             Reward::Correct(correct) => correct.clone(),
             Reward::Random(_) | Reward::Constant(_) => Correct::default(),
         };
-        self.rollouts.train(train, ctx, opened, trainee, saving, (Objective::Rloo, reward), &correct)
+        self.rollouts.train(task, trainee, (Objective::Rloo, reward), &correct)
     }
 }
 
@@ -246,44 +241,33 @@ impl Entropy {
     }
 
     /// Trains on the entropy of rollouts of the rows' questions.
-    pub(super) fn train(
-        &self,
-        train: &Train,
-        ctx: &StageCtx,
-        opened: &OpenModel,
-        trainee: Trainee,
-        saving: &Saving,
-    ) -> Result<Outcome, StageError> {
+    pub(super) fn train(&self, task: &Task, trainee: Trainee) -> Result<Outcome, StageError> {
         let mask = match self.mask {
             EntropyMask::Causal => Mask::Causal,
             EntropyMask::Reference => Mask::Reference,
         };
         let objective = Objective::Entropy(EntropyOptions { temperature: self.tau as f32, mask });
         let source = (objective, Source::Constant(0.0));
-        self.rollouts.train(train, ctx, opened, trainee, saving, source, &Correct::default())
+        self.rollouts.train(task, trainee, source, &Correct::default())
     }
 }
 
 impl Rollouts {
-    #[expect(clippy::too_many_arguments, reason = "one call site each for reward and entropy")]
     fn train(
         &self,
-        train: &Train,
-        ctx: &StageCtx,
-        opened: &OpenModel,
+        task: &Task,
         trainee: Trainee,
-        saving: &Saving,
         (objective, source): (Objective, Source),
         correct: &Correct,
     ) -> Result<Outcome, StageError> {
-        let questions = read_questions(&ctx.input(&train.data)?, train.limit)?;
+        let Task { train, ctx, opened, rows: questions, saving, .. } = *task;
         let prompts = questions
             .iter()
             .map(|question| Ok(train.prompt.prepare(opened, &question.problem, &[])?.ids))
             .collect::<Result<Vec<_>, StageError>>()?;
         let template = train.prompt.template;
         let sampling = self.sampling.params(opened.stop_tokens(template), template);
-        let config = self.config(train, sampling, objective, source);
+        let config = self.config(task, sampling, objective, source);
         let prefix = train.prompt.assistant_prefix.as_str();
         let mut grade = |rollouts: &[Rollout]| {
             let reward = |rollout: &Rollout| correct.reward(&questions[rollout.prompt], prefix, rollout);

@@ -52,7 +52,8 @@ impl Watch for Watching<'_> {
         fs::rename(&unfinished, &folder).map_err(|error| format!("{}: {error}", folder.display()))
     }
 
-    fn sampled(&mut self, _done: usize, _total: usize) -> Control {
+    fn sampled(&mut self, done: usize, total: usize) -> Control {
+        self.ctx.progress(done as u64, total as u64, "rollouts");
         self.control()
     }
 }

@@ -1,6 +1,8 @@
 //! Exponential and logarithm from arithmetic alone: cubecl takes them from the CUDA toolkit's
 //! libdevice, which users of the driver alone do not have.
 
+#![allow(missing_docs, reason = "the modules that `#[cube]` makes have none")]
+
 use std::f32::consts::{LN_2, LOG2_E};
 
 use cubecl::prelude::*;

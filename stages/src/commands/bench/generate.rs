@@ -1,41 +1,24 @@
-//! `pipeline bench`: how fast a device generates, and whether it agrees with the CPU.
+//! `pipeline bench generate` and `check`: how fast a device generates, and whether it agrees with the
+//! CPU.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 use burn::tensor::DType;
-use clap::{Parser, Subcommand, ValueEnum};
-use engine::cli::{CliError, ExtraCommand};
+use engine::cli::CliError;
 use lm::checkpoint::Checkpoint;
-use lm::config::ModelConfig;
 use lm::generate::{Engine, EngineOptions, Event, Request, Sample, SamplingParams};
 use lm::model::Model;
 use lm::rng::Stream;
 use serde_json::{Value, json};
 
-use super::failed;
+use super::shape::Shape;
+use crate::commands::failed;
 
-/// Measure generation on a device, or check a device against the CPU.
-#[derive(Debug, Parser)]
-#[command(name = "bench")]
-struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Measure prefill and decoding with random prompts of equal length that never stop early.
-    Generate(Generate),
-    /// Generate the same on the CPU (f32) and on a device, and compare tokens and log-probabilities.
-    Check(Check),
-}
-
+/// Arguments of `bench generate`.
 #[derive(Debug, clap::Args)]
-struct Generate {
+pub struct Generate {
     /// Random weights of this model's shape.
     #[arg(long, value_enum, default_value = "qwen2.5-7b")]
     shape: Shape,
@@ -65,8 +48,9 @@ struct Generate {
     tensors: bool,
 }
 
+/// Arguments of `bench check`.
 #[derive(Debug, clap::Args)]
-struct Check {
+pub struct Check {
     /// A checkpoint folder or GGUF file.
     model: PathBuf,
     /// The device to check.
@@ -92,55 +76,6 @@ struct Check {
     samples: u64,
 }
 
-/// Shapes of published models.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shape {
-    #[value(name = "qwen2.5-7b")]
-    Qwen7B,
-    #[value(name = "qwen2.5-1.5b")]
-    Qwen1_5B,
-    #[value(name = "qwen2.5-0.5b")]
-    Qwen0_5B,
-    #[value(name = "smollm2-135m")]
-    SmolLm2,
-}
-
-impl Shape {
-    fn config(self) -> Result<ModelConfig, CliError> {
-        // hidden, inner, layers, heads, kv heads, vocabulary, tied
-        let (hidden, inner, layers, heads, kv, vocab, tied) = match self {
-            Self::Qwen7B => (3584, 18_944, 28, 28, 4, 152_064, false),
-            Self::Qwen1_5B => (1536, 8960, 28, 12, 2, 151_936, true),
-            Self::Qwen0_5B => (896, 4864, 24, 14, 2, 151_936, true),
-            Self::SmolLm2 => (576, 1536, 30, 9, 3, 49_152, true),
-        };
-        let family = if matches!(self, Self::SmolLm2) { "llama" } else { "qwen2" };
-        let json = json!({
-            "model_type": family, "hidden_size": hidden, "intermediate_size": inner,
-            "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv,
-            "vocab_size": vocab, "tie_word_embeddings": tied, "hidden_act": "silu",
-            "max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0,
-            "attention_bias": false, "mlp_bias": false,
-        });
-        let Value::Object(map) = json else { unreachable!("an object literal") };
-        ModelConfig::from_json(map, Path::new("--shape")).map_err(failed)
-    }
-}
-
-/// The command.
-pub fn command() -> ExtraCommand {
-    ExtraCommand::new(main)
-}
-
-fn main(args: Args) -> Result<ExitCode, CliError> {
-    let result = match args.what {
-        What::Generate(args) => args.run()?,
-        What::Check(args) => args.run()?,
-    };
-    let _ = writeln!(std::io::stdout(), "{result}");
-    Ok(ExitCode::SUCCESS)
-}
-
 fn load(path: &Path, device: &str, dtype: DType) -> Result<Model, CliError> {
     let checkpoint = Checkpoint::open(path).map_err(failed)?;
     let device = lm::device::open(device).map_err(failed)?;
@@ -159,7 +94,8 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 impl Generate {
-    fn run(&self) -> Result<Value, CliError> {
+    /// Measures.
+    pub fn run(&self) -> Result<Value, CliError> {
         let begin = Instant::now();
         let dtype = lm::device::default_dtype(&self.device);
         let model = match &self.model {
@@ -229,7 +165,8 @@ impl Generate {
 }
 
 impl Check {
-    fn run(&self) -> Result<Value, CliError> {
+    /// Compares.
+    pub fn run(&self) -> Result<Value, CliError> {
         let want = self.generate("cpu", DType::F32)?.0;
         let (have, path) = self.generate(&self.device, lm::device::default_dtype(&self.device))?;
         let (mut equal, mut compared, mut tokens) = (0, 0, 0);

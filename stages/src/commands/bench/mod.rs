@@ -1,0 +1,44 @@
+//! `pipeline bench`: speed and memory on this machine, and whether a device agrees with the CPU.
+
+mod generate;
+mod shape;
+mod train;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use engine::cli::{CliError, ExtraCommand};
+
+/// Measure generation and training on a device, or check a device against the CPU.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Measure prefill and decoding with random prompts of equal length that never stop early.
+    Generate(generate::Generate),
+    /// Measure updates of a training run: milliseconds, tokens per second, memory.
+    Train(train::Train),
+    /// Generate the same on the CPU (f32) and on a device, and compare tokens and log-probabilities.
+    Check(generate::Check),
+}
+
+/// The command.
+pub fn command() -> ExtraCommand {
+    ExtraCommand::new(main)
+}
+
+fn main(args: Args) -> Result<ExitCode, CliError> {
+    let result = match args.what {
+        What::Generate(args) => args.run()?,
+        What::Train(args) => args.run()?,
+        What::Check(args) => args.run()?,
+    };
+    let _ = writeln!(std::io::stdout(), "{result}");
+    Ok(ExitCode::SUCCESS)
+}
