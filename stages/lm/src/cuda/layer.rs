@@ -7,12 +7,12 @@ use super::kernels::PLANE;
 use super::kernels::attention::{TILE, attend_prompt, attend_token, combine};
 use super::kernels::fragment::STEP;
 use super::kernels::lora::{lora_down, lora_up};
-use super::kernels::product::{OUTPUTS, PLANES, UNITS as PRODUCT_UNITS, gated_product, product};
+use super::kernels::product::{OUTPUTS, gated_product, product};
 use super::kernels::rows::{UNITS, clear, rotate_and_store};
 use super::net::{
     ATTENTION_PLANES, CHUNK, Cache, Inputs, Net, Parts, Scratch, Shape, Sizes, arg, cubes, row_tiles,
 };
-use super::plan::{padded, planes_of, tiles};
+use super::plan::{PLANES, cube_planes, padded, planes_of, tiles};
 use super::weights::{DeviceLayer, DeviceLora, Matrix};
 use crate::adapter::Projection;
 
@@ -33,12 +33,13 @@ impl Net {
         let outs = |i: usize| nth(i).map_or(0, |m| m.outs);
         let handle = |i: usize| arg(&nth(i).unwrap_or(matrices[0]).handle);
         let planes = planes_of(&[outs(0), outs(1), outs(2)]);
+        let cube = if splits == 1 { cube_planes(planes, self.processors) } else { PLANES };
         // SAFETY: `out` has room for the splits.
         unsafe {
             product::launch_unchecked(
                 self.client(),
-                cubes(rows / (8 * tiles), planes.div_ceil(PLANES), splits),
-                CubeDim::new_1d(PRODUCT_UNITS),
+                cubes(rows / (8 * tiles), planes.div_ceil(cube), splits),
+                CubeDim::new_1d(cube * PLANE),
                 arg(x),
                 handle(0),
                 handle(1),
@@ -52,6 +53,7 @@ impl Net {
                 splits,
                 rows,
                 N as u32,
+                cube,
                 tiles as usize,
                 depth as usize,
             );
@@ -251,6 +253,7 @@ impl Net {
                     row_tiles(rows),
                     scale,
                     dim as usize,
+                    ATTENTION_PLANES,
                 );
             },
         }
@@ -274,13 +277,14 @@ impl Net {
         }
         let (tiles, depth) = tiles(rows);
         let halves = inner.div_ceil(OUTPUTS / 2);
+        let cube = cube_planes(halves, self.processors);
         let bias = layer.gated_bias.as_ref();
         // SAFETY: the scratch has room for the padded rows.
         unsafe {
             gated_product::launch_unchecked(
                 self.client(),
-                cubes(padded(rows) / (8 * tiles), halves.div_ceil(PLANES), 1),
-                CubeDim::new_1d(PRODUCT_UNITS),
+                cubes(padded(rows) / (8 * tiles), halves.div_ceil(cube), 1),
+                CubeDim::new_1d(cube * PLANE),
                 arg(&scratch.x),
                 arg(&layer.gate.handle),
                 arg(&layer.up.handle),
@@ -292,6 +296,7 @@ impl Net {
                 hidden / STEP,
                 bias.is_some(),
                 extended,
+                cube,
                 tiles as usize,
                 depth as usize,
             );

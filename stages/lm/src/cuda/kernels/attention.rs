@@ -41,15 +41,18 @@ fn row_sum(value: f32) -> f32 {
     other + plane_shuffle_xor(other, 2u32)
 }
 
-/// Adds keys `begin..end` in blocks `stride` apart to a tile's running softmax.
+/// Adds `blocks` blocks of keys, from key `begin` on and `stride` apart, to a tile's running softmax.
+/// Every plane of the cube takes part in as many; a block beyond key `last`, which begins one, counts
+/// for nothing.
 ///
-/// `query` are the tile's rows `g` and `g + 8`, a pair of lines for each 32 dimensions; `seen` the
-/// number of keys those rows may see; `keys_at` and `values_at` the first lines of the slot's head.
+/// `queries` from line `queries_at` on are the tile's rows `g` and `g + 8`, a pair of lines for each 32
+/// dimensions and lane; `seen` the number of keys those rows may see; `keys_at` and `values_at` the first lines of the slot's head.
 /// `peak` and `total` are the rows' running maxima and (this lane's part of the) sums, `sums`
 /// `[dim / 8][2]` the weighted values.
 #[cube]
 fn attend_keys(
-    query: &Array<Line>,
+    queries: &Shared<[Line]>,
+    queries_at: u32,
     seen: &Array<u32>,
     keys: &[Line],
     values: &[Line],
@@ -57,8 +60,9 @@ fn attend_keys(
     values_at: u32,
     capacity: u32,
     begin: u32,
-    end: u32,
+    blocks: u32,
     stride: u32,
+    last: u32,
     scale: f32,
     peak: &mut Array<f32>,
     total: &mut Array<f32>,
@@ -67,24 +71,43 @@ fn attend_keys(
 ) {
     let lane = UNIT_POS_X % PLANE;
     let (g, t) = (lane / 4, lane % 4);
-    let key_lines = comptime!(dim as u32 / 8);
+    let query_at = queries_at + lane;
     let mut block = begin;
-    while block < end {
-        // Scores of 16 rows and 32 keys; column `g` of tile `j` is key `8 (g / 2) + 2j + g % 2`.
-        let mut scores = Array::<Sum>::new(8usize);
-        #[unroll]
-        for i in 0..8usize {
-            scores[i] = Sum::new(0.0f32);
-        }
-        let key = block + g / 2 * 8 + g % 2;
+    for _ in 0..blocks {
+        // Beyond the last block: any keys, for all planes meet below.
+        let place = min(block, last);
+        // Column `g` of tile `j` is key `8 (g / 2) + 2j + g % 2`.
+        let key = place + g / 2 * 8 + g % 2;
+        let mut key_lines = Array::<Line>::new(comptime!(dim / 8));
+        let mut value_lines = Array::<Line>::new(comptime!(dim / 8));
         #[unroll]
         for part in 0..comptime!(dim / 32) {
             #[unroll]
             for tile in 0..4usize {
                 let row = key + 2 * tile as u32;
-                let line = keys[(keys_at + row * key_lines + part as u32 * 4 + t) as usize];
-                let low = query[comptime!(2 * part)];
-                let high = query[comptime!(2 * part + 1)];
+                let at = keys_at + row * comptime!(dim as u32 / 8) + comptime!(4 * part as u32) + t;
+                key_lines[comptime!(4 * part + tile)] = keys[at as usize];
+            }
+        }
+        #[unroll]
+        for n in 0..comptime!(dim / 8) {
+            let row = n as u32 * 8 + g;
+            value_lines[n] = values[(values_at + (row * capacity + place) / 8 + t) as usize];
+        }
+        // Loads stay above this, see `product`, and what needs a query below.
+        sync_cube();
+        let mut scores = Array::<Sum>::new(8usize);
+        #[unroll]
+        for i in 0..8usize {
+            scores[i] = Sum::new(0.0f32);
+        }
+        #[unroll]
+        for part in 0..comptime!(dim / 32) {
+            #[unroll]
+            for tile in 0..4usize {
+                let low = queries[(query_at + comptime!(2 * part as u32) * PLANE) as usize];
+                let high = queries[(query_at + comptime!(2 * part as u32 + 1) * PLANE) as usize];
+                let line = key_lines[comptime!(4 * part + tile)];
                 multiply(low, high, line, &mut scores, comptime!(2 * tile));
             }
         }
@@ -137,20 +160,19 @@ fn attend_keys(
         }
         #[unroll]
         for n in 0..comptime!(dim / 8) {
-            let row = n as u32 * 8 + g;
-            let line = values[(values_at + (row * capacity + block) / 8 + t) as usize];
-            multiply(low, high, line, sums, comptime!(2 * n));
+            multiply(low, high, value_lines[n], sums, comptime!(2 * n));
         }
         block += stride;
     }
 }
 
-/// Loads rows `g` and `g + 8` of a tile of queries: row `r` is token `r / group` after `first_row`
+/// Puts rows `g` and `g + 8` of a tile of queries into `queries` from line `queries_at` on: row `r` is token `r / group` after `first_row`
 /// and head `r % group` of the group. Rows beyond `rows` are copies of the last.
 #[cube]
 fn load_query(
     q: &[Line],
-    query: &mut Array<Line>,
+    queries: &mut Shared<[Line]>,
+    queries_at: u32,
     seen: &mut Array<u32>,
     tile: u32,
     rows: u32,
@@ -171,7 +193,8 @@ fn load_query(
         let at = ((first_row + token) * q_heads + head * group + row % group) * comptime!(dim as u32 / 8);
         #[unroll]
         for part in 0..comptime!(dim / 32) {
-            query[comptime!(2 * part + half)] = q[(at + comptime!(4 * part as u32) + t) as usize];
+            let to = queries_at + comptime!((2 * part + half) as u32) * PLANE + lane;
+            queries[to as usize] = q[(at + comptime!(4 * part as u32) + t) as usize];
         }
     }
 }
@@ -186,8 +209,8 @@ fn load_query(
 #[cube(launch_unchecked)]
 pub fn attend_token(
     q: &[Line],
-    keys: &[Line],
-    values: &[Line],
+    keys: &mut [Line],
+    values: &mut [Line],
     slots: &[u32],
     positions: &[u32],
     out: &mut [Sum],
@@ -199,6 +222,13 @@ pub fn attend_token(
     #[comptime] dim: usize,
     #[comptime] planes: u32,
 ) {
+    // Never so, see `product`.
+    if capacity == 0 {
+        keys[0] = Line::new(0u32);
+        values[0] = Line::new(0u32);
+    }
+    let keys = keys.with_vector_size::<Const<4>>();
+    let values = values.with_vector_size::<Const<4>>();
     let lane = UNIT_POS_X % PLANE;
     let plane = UNIT_POS_X / PLANE;
     let (g, t) = (lane / 4, lane % 4);
@@ -208,9 +238,10 @@ pub fn attend_token(
     if begin <= position {
         let end = min(begin + chunk, position + 1);
         let q_heads = CUBE_COUNT_Y * group;
-        let mut query = Array::<Line>::new(comptime!(dim / 16));
+        // The same for every plane.
+        let mut queries = Shared::<[Line]>::new_slice(comptime!(dim / 16 * PLANE as usize));
         let mut seen = Array::<u32>::new(2usize);
-        load_query(q, &mut query, &mut seen, 0u32, group, row, position, q_heads, head, group, dim);
+        load_query(q, &mut queries, 0u32, &mut seen, 0u32, group, row, position, q_heads, head, group, dim);
         let mut peak = Array::<f32>::new(2usize);
         let mut total = Array::<f32>::new(2usize);
         let mut sums = Array::<Sum>::new(comptime!(dim / 4));
@@ -226,7 +257,8 @@ pub fn attend_token(
         let slot_head = slots[row as usize] * CUBE_COUNT_Y + head;
         let head_lines = capacity * comptime!(dim as u32 / 8);
         attend_keys(
-            &query,
+            &queries,
+            0u32,
             &seen,
             keys,
             values,
@@ -234,8 +266,9 @@ pub fn attend_token(
             slot_head * head_lines,
             capacity,
             begin + plane * BLOCK,
-            end,
+            (end - begin).div_ceil(comptime!(planes * BLOCK)),
             comptime!(planes * BLOCK),
+            position / BLOCK * BLOCK,
             scale,
             &mut peak,
             &mut total,
@@ -338,8 +371,8 @@ pub fn combine(
 #[cube(launch_unchecked)]
 pub fn attend_prompt(
     q: &[Line],
-    keys: &[Line],
-    values: &[Line],
+    keys: &mut [Line],
+    values: &mut [Line],
     starts: &[u32],
     lengths: &[u32],
     slots: &[u32],
@@ -350,19 +383,43 @@ pub fn attend_prompt(
     tiles: u32,
     scale: f32,
     #[comptime] dim: usize,
+    #[comptime] planes: u32,
 ) {
+    // Never so, see `product`.
+    if capacity == 0 {
+        keys[0] = Line::new(0u32);
+        values[0] = Line::new(0u32);
+    }
+    let keys = keys.with_vector_size::<Const<4>>();
+    let values = values.with_vector_size::<Const<4>>();
     let lane = UNIT_POS_X % PLANE;
     let (g, t) = (lane / 4, lane % 4);
     let (head, segment) = (CUBE_POS_Y, CUBE_POS_Z);
-    let tile = CUBE_POS_X * (CUBE_DIM_X / PLANE) + UNIT_POS_X / PLANE;
+    let first_tile = CUBE_POS_X * planes;
+    let tile = first_tile + UNIT_POS_X / PLANE;
     let first_row = starts[segment as usize];
     let rows = lengths[segment as usize] * group;
-    if tile * TILE < rows {
+    if first_tile * TILE < rows {
         let q_heads = CUBE_COUNT_Y * group;
         let position = positions[first_row as usize];
-        let mut query = Array::<Line>::new(comptime!(dim / 16));
+        let room = comptime!(dim as u32 / 16 * PLANE);
+        let mut queries = Shared::<[Line]>::new_slice(comptime!((planes * room) as usize));
+        let queries_at = UNIT_POS_X / PLANE * room;
         let mut seen = Array::<u32>::new(2usize);
-        load_query(q, &mut query, &mut seen, tile, rows, first_row, position, q_heads, head, group, dim);
+        load_query(
+            q,
+            &mut queries,
+            queries_at,
+            &mut seen,
+            tile,
+            rows,
+            first_row,
+            position,
+            q_heads,
+            head,
+            group,
+            dim,
+        );
         let mut peak = Array::<f32>::new(2usize);
         let mut total = Array::<f32>::new(2usize);
         let mut sums = Array::<Sum>::new(comptime!(dim / 4));
@@ -375,11 +432,13 @@ pub fn attend_prompt(
         for i in 0..comptime!(dim / 4) {
             sums[i] = Sum::new(0.0f32);
         }
-        let end = position + min(tile * TILE + TILE - 1, rows - 1) / group + 1;
+        // What the cube's last row sees.
+        let end = position + min((first_tile + planes) * TILE - 1, rows - 1) / group + 1;
         let slot_head = slots[first_row as usize] * CUBE_COUNT_Y + head;
         let head_lines = capacity * comptime!(dim as u32 / 8);
         attend_keys(
-            &query,
+            &queries,
+            queries_at,
             &seen,
             keys,
             values,
@@ -387,8 +446,9 @@ pub fn attend_prompt(
             slot_head * head_lines,
             capacity,
             0u32,
-            end,
+            end.div_ceil(BLOCK),
             BLOCK,
+            capacity - BLOCK,
             scale,
             &mut peak,
             &mut total,

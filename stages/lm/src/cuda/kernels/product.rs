@@ -1,7 +1,7 @@
 //! Products of activations `[rows, k]` with weights `[out, k]`, both bf16, summed in f32.
 //!
 //! The weights are the instruction's A and the activations its B, so that few rows waste little. A
-//! plane owns 32 outputs and 8 × `tiles` rows. A cube of [`PLANES`] planes takes `depth` steps of 32
+//! plane owns 32 outputs and 8 × `tiles` rows. A cube of `planes` planes takes `depth` steps of 32
 //! numbers at a time: each plane loads its weights from memory straight into registers, all together
 //! the activations through shared memory; while one cube of a multiprocessor waits, others compute.
 //! Where there are fewer outputs than the GPU can stream at once, `k` is split among cubes and each
@@ -19,10 +19,6 @@ use super::math::exp;
 
 /// Outputs of one plane.
 pub const OUTPUTS: u32 = 32;
-/// Planes of a cube.
-pub const PLANES: u32 = 4;
-/// Units of a cube.
-pub const UNITS: u32 = PLANES * PLANE;
 /// The shared dimension is split at multiples of so many steps.
 const CHUNK: u32 = 4;
 
@@ -42,12 +38,16 @@ fn stream(
     end: u32,
     sums: &mut Array<Sum>,
     shared: &mut Shared<[Line]>,
+    #[comptime] planes: u32,
     #[comptime] tiles: usize,
     #[comptime] depth: usize,
 ) {
-    // Lines of one step's activations; lines that each unit fetches.
+    // Lines of one step's activations; lines that each unit fetches, and whether some unit has less.
     let width = comptime!(tiles as u32 * PLANE);
-    let share = comptime!((depth as u32 * width / UNITS) as usize);
+    let units = comptime!(planes * PLANE);
+    let wanted = comptime!(depth as u32 * width);
+    let share = comptime!(wanted.div_ceil(units) as usize);
+    let uneven = comptime!(wanted % units != 0);
     let mut lines = Array::<Line>::new(comptime!(4 * depth));
     let mut fetched = Array::<Line>::new(share);
     let groups = (end - begin) / depth as u32;
@@ -59,7 +59,10 @@ fn stream(
         }
         #[unroll]
         for i in 0..share {
-            let index = comptime!(i as u32 * UNITS) + UNIT_POS_X;
+            let mut index = comptime!(i as u32 * units) + UNIT_POS_X;
+            if comptime!(uneven) {
+                index = min(index, wanted - 1);
+            }
             fetched[i] = x[(x_at + (step + index / width) * x_step + index % width) as usize];
         }
         // Loads stay above this: left to itself, the compiler loads each line of weights just before
@@ -67,7 +70,12 @@ fn stream(
         sync_cube();
         #[unroll]
         for i in 0..share {
-            shared[(comptime!(i as u32 * UNITS) + UNIT_POS_X) as usize] = fetched[i];
+            let mut index = comptime!(i as u32 * units) + UNIT_POS_X;
+            if comptime!(uneven) {
+                // Several units store the last line, all the same.
+                index = min(index, wanted - 1);
+            }
+            shared[index as usize] = fetched[i];
         }
         sync_cube();
         #[unroll]
@@ -121,8 +129,8 @@ fn apply(
 /// matrices of `outs` outputs one below the other. `x` is an activation (see `fragment`), `out`
 /// `[splits, rows, Σ outs]`, rows padded to 8 × `tiles`.
 ///
-/// Cubes: `(rows / (8 tiles), planes of outputs / PLANES, splits)` of [`UNITS`]; `stride` is lines
-/// from a weight row to the next.
+/// Cubes: `(rows / (8 tiles), planes of 32 outputs / planes, splits)`; `stride` is lines from a weight
+/// row to the next.
 // Which branch is compiled at all depends on `matrices`.
 #[allow(clippy::if_same_then_else)]
 #[cube(launch_unchecked)]
@@ -140,6 +148,7 @@ pub fn product(
     splits: u32,
     rows: u32,
     #[comptime] matrices: u32,
+    #[comptime] planes: u32,
     #[comptime] tiles: usize,
     #[comptime] depth: usize,
 ) {
@@ -154,7 +163,7 @@ pub fn product(
     let w2 = w2.with_vector_size::<Const<4>>();
     let lane = UNIT_POS_X % PLANE;
     let (g, t) = (lane / 4, lane % 4);
-    let plane = CUBE_POS_Y * PLANES + UNIT_POS_X / PLANE;
+    let plane = CUBE_POS_Y * planes + UNIT_POS_X / PLANE;
     let planes0 = outs0.div_ceil(OUTPUTS);
     let planes1 = outs1.div_ceil(OUTPUTS);
     let planes2 = outs2.div_ceil(OUTPUTS);
@@ -193,13 +202,13 @@ pub fn product(
         at[i as usize] = min(first + i * 8 + g, outs - 1) * stride + t;
     }
     if comptime!(matrices == 1) {
-        stream(w0, w0, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, tiles, depth);
+        stream(w0, w0, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, planes, tiles, depth);
     } else if plane < planes0 {
-        stream(w0, w0, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, tiles, depth);
+        stream(w0, w0, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, planes, tiles, depth);
     } else if plane < planes0 + planes1 {
-        stream(w1, w1, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, tiles, depth);
+        stream(w1, w1, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, planes, tiles, depth);
     } else {
-        stream(w2, w2, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, tiles, depth);
+        stream(w2, w2, &at, x, x_at, x_step, begin, end, &mut sums, &mut shared, planes, tiles, depth);
     }
     let width = outs0 + outs1 + outs2;
     let row = CUBE_POS_Z * rows + CUBE_POS_X * (8 * tiles as u32) + 2 * t;
@@ -225,7 +234,7 @@ pub fn product(
 /// 2 outs]`, where `extended`, is added to the two products before (a low-rank adapter's part), and
 /// `bias` `[2 outs]` where `biased`.
 ///
-/// Cubes: `(rows / (8 tiles), planes of 16 outputs / PLANES)` of [`UNITS`].
+/// Cubes: `(rows / (8 tiles), planes of 16 outputs / planes)`.
 #[cube(launch_unchecked)]
 pub fn gated_product(
     x: &[Line],
@@ -239,6 +248,7 @@ pub fn gated_product(
     steps: u32,
     #[comptime] biased: bool,
     #[comptime] extended: bool,
+    #[comptime] planes: u32,
     #[comptime] tiles: usize,
     #[comptime] depth: usize,
 ) {
@@ -251,7 +261,7 @@ pub fn gated_product(
     let up = up.with_vector_size::<Const<4>>();
     let lane = UNIT_POS_X % PLANE;
     let (g, t) = (lane / 4, lane % 4);
-    let first = (CUBE_POS_Y * PLANES + UNIT_POS_X / PLANE) * 16;
+    let first = (CUBE_POS_Y * planes + UNIT_POS_X / PLANE) * 16;
     let x_at = CUBE_POS_X * tiles as u32 * PLANE;
     let x_step = CUBE_COUNT_X * tiles as u32 * PLANE;
     let mut shared = Shared::<[Line]>::new_slice(comptime!(depth * tiles * PLANE as usize));
@@ -267,7 +277,7 @@ pub fn gated_product(
     at[1] = high;
     at[2] = low;
     at[3] = high;
-    stream(gate, up, &at, x, x_at, x_step, 0, steps, &mut sums, &mut shared, tiles, depth);
+    stream(gate, up, &at, x, x_at, x_step, 0, steps, &mut sums, &mut shared, planes, tiles, depth);
     let row = CUBE_POS_X * (8 * tiles as u32) + 2 * t;
     #[unroll]
     for tile in 0..tiles {
