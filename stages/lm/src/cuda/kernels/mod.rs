@@ -20,6 +20,8 @@ pub mod math;
 pub mod product;
 pub mod rows;
 pub mod sample;
+#[cfg(test)]
+mod tests;
 
 /// Units of a plane (an NVIDIA warp).
 pub const PLANE: u32 = 32;
