@@ -168,17 +168,23 @@ fn finding(row: &Row, base_label: &str) -> Finding {
             "same" => "no more than chance explains",
             _ => "more than chance explains",
         };
-        let questions = (versus.delta * versus.paired as f64).abs().round();
         text += &format!(
-            " {} points against {base_label} (interval {} to {}), which is {questions} of {} questions: {judgement}.",
+            " {} points against {base_label} (interval {} to {}), which is {} questions: {judgement}.",
             points(versus.delta),
             points(versus.interval.low),
             points(versus.interval.high),
-            versus.paired
+            questions(versus)
         );
     }
     text += &claim(row);
     Finding { label: row.label.clone(), sign: label_sign, text }
+}
+
+/// How many questions a difference stands for: `37 of 200`; with several generations a question,
+/// perhaps a part of one.
+fn questions(comparison: &Comparison) -> String {
+    let tenths = (10.0 * comparison.delta * comparison.paired as f64).abs().round();
+    format!("{} of {}", tenths / 10.0, comparison.paired)
 }
 
 /// How the claims lie to the measured intervals.
@@ -228,9 +234,7 @@ fn row_view(row: &Row) -> RowView {
         delta_interval: versus
             .map(|v| format!("{} to {}", points(v.interval.low), points(v.interval.high)))
             .unwrap_or_default(),
-        delta_questions: versus
-            .map(|v| format!("{:.0} of {}", (v.delta * v.paired as f64).abs(), v.paired))
-            .unwrap_or_default(),
+        delta_questions: versus.map(questions).unwrap_or_default(),
         sign: versus.map_or("base", sign),
         claimed_delta: row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
         gained: versus.and_then(|v| v.gained).map(|n| n.to_string()).unwrap_or_default(),
@@ -341,6 +345,14 @@ mod tests {
         assert_eq!([sign(0), sign(1), sign(3)], ["base", "up", "same"]);
         assert_eq!(view.deviations.len(), 2);
         assert_eq!(view.claim_notes, [("source".to_owned(), "https://example.org/paper".to_owned())]);
+    }
+
+    #[test]
+    fn differences_stand_for_questions() {
+        let mut versus = example_table().benchmarks[0].rows[1].versus_base.clone().unwrap();
+        assert_eq!(questions(&versus), "37 of 200");
+        (versus.delta, versus.paired) = (-6.5 / 60.0, 60);
+        assert_eq!(questions(&versus), "6.5 of 60");
     }
 
     #[test]
