@@ -40,7 +40,7 @@ pub fn axes_of(label: &str) -> Vec<&str> {
     instance.split(',').skip(1).map(str::trim).collect()
 }
 
-fn without<'a>(label: &'a str, dropped: &[&str]) -> String {
+fn without(label: &str, dropped: &[&str]) -> String {
     let axes = axes_of(label);
     let kept = axes.iter().filter(|axis| !dropped.contains(&axis.split('=').next().unwrap_or(axis)));
     kept.fold(arm_of(label).to_owned(), |name, axis| format!("{name},{axis}"))

@@ -24,4 +24,5 @@ mod tensor_runner;
 
 pub use engine::{Engine, EngineOptions, Event, Generation, Statistics};
 pub use request::{ContextPolicy, FinishReason, GenerateError, Request, Sample, SamplingParams};
+#[cfg(feature = "cuda")]
 pub(crate) use sampling::{Choice, Draw};

@@ -55,7 +55,7 @@ pub fn read_rows(path: &Path, fields: &Fields) -> Result<Vec<Row>, StageError> {
             .with_help("check what wrote it, or what was fetched"));
     };
     let given = [&fields.problem, &fields.solution, &fields.answer];
-    for name in given.into_iter().flatten().filter(|name| !first.contains_key(*name)) {
+    if let Some(name) = given.into_iter().flatten().find(|name| !first.contains_key(*name)) {
         let known: Vec<&str> = first.keys().map(String::as_str).collect();
         return Err(StageError::input(format!("{}: rows have no field `{name}`", path.display()))
             .with_help(format!("their fields are {}", known.join(", "))));

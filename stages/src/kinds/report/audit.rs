@@ -29,9 +29,12 @@ struct AuditRow {
 /// Counts while samples go by.
 #[derive(Default)]
 pub struct Counts {
-    /// By benchmark, row and rule: found, right.
-    found: BTreeMap<String, BTreeMap<String, BTreeMap<String, (usize, usize)>>>,
+    /// By benchmark and row.
+    found: BTreeMap<String, BTreeMap<String, Rules>>,
 }
+
+/// By rule: found, right.
+type Rules = BTreeMap<String, (usize, usize)>;
 
 impl Counts {
     /// Counts one sample of an instance.
@@ -49,7 +52,7 @@ impl Counts {
     }
 }
 
-fn table(benchmark: &str, rows: &BTreeMap<String, BTreeMap<String, (usize, usize)>>, given: &[Arm]) -> Audit {
+fn table(benchmark: &str, rows: &BTreeMap<String, Rules>, given: &[Arm]) -> Audit {
     let mut totals: BTreeMap<&String, usize> = BTreeMap::new();
     for (method, (found, _)) in rows.values().flatten() {
         *totals.entry(method).or_default() += found;
