@@ -264,3 +264,21 @@ fn real_answers_keep_their_verdicts() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Statements of two sides, every one against every other: what fuzzing found as `3the = n` and `n=3`.
+#[test]
+fn symmetric_on_statements() {
+    let sides =
+        ["n", "3", "4", "3the", r"3\text{ cm}", "x+1", r"\frac{1}{2}", "0.5", "yes", r"\{3\}", "(0,1)"];
+    let relations = ["=", "<", r"\ge", r"\approx", r"\in", r"\ne"];
+    let mut statements: Vec<String> = sides.iter().map(|side| side.to_string()).collect();
+    for (a, b) in sides.iter().flat_map(|a| sides.map(|b| (a, b))) {
+        statements.extend(relations.map(|relation| format!("{a} {relation} {b}")));
+    }
+    for (k, a) in statements.iter().enumerate() {
+        assert!(equal(a, a).equal, "{a} is not itself");
+        for b in &statements[k + 1..] {
+            assert_eq!(equal(a, b).equal, equal(b, a).equal, "`{a}` and `{b}`");
+        }
+    }
+}

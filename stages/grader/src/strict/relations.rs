@@ -100,7 +100,9 @@ fn equations(j: &mut Judge, x: &[Expr], y: &[Expr]) -> bool {
         return true;
     }
     let n = x.len() - 1;
-    if same_value(&x[n], &y[0], &mut j.work) == Outcome::Equal
+    // Either end may be the one that is the same outright, so that the order of the two does not count.
+    let mut ends = [(&x[n], &y[0]), (&x[0], &y[n])].into_iter();
+    if ends.any(|(p, q)| same_value(p, q, &mut j.work) == Outcome::Equal)
         && x.iter().rev().zip(y).all(|(p, q)| j.same(p, q))
     {
         return true;
