@@ -8,13 +8,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use engine::cli::{CliError, ExtraCommand};
 use lm::generate::{Engine, EngineOptions, Generation, Request};
-use lm::model::Model;
 use lm::template::PromptTemplate;
 use serde_json::json;
 
 use super::failed;
-use crate::adapter::read_adapter;
-use crate::model::{OpenModel, Precision, PromptParams};
+use super::model::{ModelArgs, from_name};
+use crate::model::{OpenModel, PromptParams};
 use crate::sampling::Sampling;
 
 /// Generate text from a checkpoint and say how fast.
@@ -24,23 +23,14 @@ use crate::sampling::Sampling;
 #[derive(Debug, Parser)]
 #[command(name = "generate")]
 struct Args {
-    /// A checkpoint folder, or a GGUF file or the folder that holds one.
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// The question.
     #[arg(long, conflicts_with = "file")]
     prompt: Vec<String>,
     /// A file of questions, one a line.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// An adapter on the model: the folder that `train` wrote.
-    #[arg(long)]
-    adapter: Option<PathBuf>,
-    /// `cpu` or `cuda:N`; the first GPU by default, if there is one.
-    #[arg(long)]
-    device: Option<String>,
-    /// Number format: `auto` (bf16 on a GPU, f32 on the CPU), `f32` or `bf16`.
-    #[arg(long, default_value = "auto", value_parser = from_name::<Precision>)]
-    precision: Precision,
     /// How a question becomes a prompt: `chat`, `plain`, or another template of `eval`. By default
     /// `chat` where the model has a chat template, else `plain`.
     #[arg(long, value_parser = from_name::<PromptTemplate>)]
@@ -69,17 +59,6 @@ struct Args {
     /// Print a line of JSON for each answer instead: text, token ids, log-probabilities.
     #[arg(long)]
     json: bool,
-}
-
-/// A value by the name that manifests give it.
-pub(super) fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
-    serde_json::from_value(json!(name)).map_err(|error| error.to_string())
-}
-
-/// The device asked for, else the first GPU, else the CPU.
-pub(super) fn device_or_first(device: Option<&str>) -> String {
-    let first = || lm::device::gpus().into_iter().next().unwrap_or_else(|| "cpu".to_owned());
-    device.map_or_else(first, str::to_owned)
 }
 
 /// The command.
@@ -135,13 +114,15 @@ impl Args {
     /// The answers, and the seconds that loading took.
     fn generate(&self) -> Result<(Generation, f64), CliError> {
         let questions = self.questions()?;
+        if questions.iter().all(|question| question.trim().is_empty()) {
+            return Err(CliError::usage(
+                "there is no question: give --prompt, a --file with a question a line, \
+                 or write one to standard input",
+            ));
+        }
         let begin = std::time::Instant::now();
-        let opened = OpenModel::open(&self.model).map_err(failed)?;
-        let name = device_or_first(self.device.as_deref());
-        let device = lm::device::open(&name).map_err(failed)?;
-        let model = Model::load(&opened.checkpoint, &device, self.precision.on(&name)).map_err(failed)?;
-        let adapter = self.adapter.as_deref().map(|path| read_adapter(path, model.config(), &device));
-        let adapter = adapter.transpose().map_err(failed)?;
+        let opened = OpenModel::open(&self.model.model).map_err(failed)?;
+        let (model, adapter) = self.model.load(&opened.checkpoint)?;
         let fallback = if opened.chat.is_some() { PromptTemplate::Chat } else { PromptTemplate::Plain };
         let template = self.template.unwrap_or(fallback);
         let prompt = PromptParams { template, ..PromptParams::default() };
@@ -174,6 +155,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::model::Precision;
 
     /// The greedy answers of `transformers` (`tests/scripts/tiny_math_generate.py`), from arguments
     /// and from a file of all prompts at once.
@@ -198,6 +180,18 @@ mod tests {
                 assert_eq!(samples[0].text, case["text"].as_str().unwrap());
             }
             assert_eq!(out.samples.len(), cases.len());
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_question_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prompts.txt");
+        for text in ["", "\n \n"] {
+            std::fs::write(&file, text).unwrap();
+            let args = Args::parse_from(["generate", "nowhere", "--file", file.to_str().unwrap()]);
+            let error = args.generate().err().unwrap();
+            assert!(error.code() == 2 && error.to_string().contains("--prompt"), "{error}");
         }
     }
 

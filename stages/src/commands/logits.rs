@@ -7,13 +7,10 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use clap::Parser;
 use engine::cli::{CliError, ExtraCommand};
 use lm::checkpoint::Checkpoint;
-use lm::model::Model;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 use super::failed;
-use super::generate::{device_or_first, from_name};
-use crate::adapter::read_adapter;
-use crate::model::Precision;
+use super::model::ModelArgs;
 
 /// Write a model's logits for given token ids.
 ///
@@ -22,23 +19,14 @@ use crate::model::Precision;
 #[derive(Debug, Parser)]
 #[command(name = "logits")]
 struct Args {
-    /// A checkpoint folder, or a GGUF file or the folder that holds one.
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
     /// Token ids: JSON, a list of lists.
     #[arg(long)]
     ids: PathBuf,
     /// The file to write.
     #[arg(long)]
     out: PathBuf,
-    /// An adapter on the model: the folder that `train` wrote.
-    #[arg(long)]
-    adapter: Option<PathBuf>,
-    /// `cpu` or `cuda:N`; the first GPU by default, if there is one.
-    #[arg(long)]
-    device: Option<String>,
-    /// Number format: `auto` (bf16 on a GPU, f32 on the CPU), `f32` or `bf16`.
-    #[arg(long, default_value = "auto", value_parser = from_name::<Precision>)]
-    precision: Precision,
 }
 
 /// The command.
@@ -49,21 +37,24 @@ pub fn command() -> ExtraCommand {
 fn main(args: Args) -> Result<ExitCode, CliError> {
     let text = std::fs::read(&args.ids)
         .map_err(|error| CliError::environment(format!("{}: {error}", args.ids.display())))?;
-    let rows: Vec<Vec<u32>> = serde_json::from_slice(&text)
-        .map_err(|error| CliError::environment(format!("{}: {error}", args.ids.display())))?;
-    let name = device_or_first(args.device.as_deref());
-    let device = lm::device::open(&name).map_err(failed)?;
-    let checkpoint = Checkpoint::open(&args.model).map_err(failed)?;
+    let path = args.ids.display();
+    let rows: Vec<Vec<u32>> = serde_json::from_slice(&text).map_err(|error| {
+        CliError::usage(format!("{path}: {error}; give a list of lists of token ids, as in [[1, 2], [3]]"))
+    })?;
+    if rows.iter().all(Vec::is_empty) {
+        return Err(CliError::usage(format!("{path}: there is no token id in it, as in [[1, 2], [3]]")));
+    }
+    let checkpoint = Checkpoint::open(&args.model.model).map_err(failed)?;
     let vocab = checkpoint.config().vocab_size;
     for (index, row) in rows.iter().enumerate() {
         if let Some(id) = row.iter().find(|&&id| id as usize >= vocab) {
-            let text = format!("row {index} holds id {id}, but the model has {vocab} tokens");
-            return Err(CliError::environment(text));
+            return Err(CliError::usage(format!(
+                "{path}: row {index} holds id {id}, but the model has {vocab} tokens; are the ids another tokenizer's?"
+            )));
         }
     }
-    let model = Model::load(&checkpoint, &device, args.precision.on(&name)).map_err(failed)?;
-    let adapter = args.adapter.as_deref().map(|path| read_adapter(path, model.config(), &device));
-    let adapter = adapter.transpose().map_err(failed)?;
+    let (model, adapter) = args.model.load(&checkpoint)?;
+    let device = model.device();
     let longest = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut bytes = Vec::with_capacity(rows.len() * longest * vocab * 4);
     // Row by row: what is next to a row does not matter, and the logits of one are many.
@@ -136,9 +127,19 @@ mod tests {
     }
 
     #[test]
-    fn ids_beyond_the_vocabulary_are_refused() {
+    fn ids_that_no_logits_can_be_of_are_refused_with_the_remedy() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lm/tests/fixtures/tiny/llama-gqa");
-        let error = run(&folder, "[[1], [2, 4000000]]").unwrap_err();
-        assert!(error.to_string().contains("row 1 holds id 4000000"), "{error}");
+        let cases = [
+            ("[[1], [2, 4000000]]", "row 1 holds id 4000000"),
+            ("[[1, -2]]", "give a list of lists"),
+            ("[1, 2]", "give a list of lists"),
+            ("[[], []]", "no token id"),
+            ("", "give a list of lists"),
+        ];
+        for (ids, what) in cases {
+            let error = run(&folder, ids).unwrap_err();
+            assert_eq!(error.code(), 2, "{ids}");
+            assert!(error.to_string().contains(what), "{ids}: {error}");
+        }
     }
 }

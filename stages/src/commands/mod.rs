@@ -7,6 +7,7 @@ pub mod bench;
 pub mod generate;
 pub mod grade;
 pub mod logits;
+mod model;
 pub mod report;
 pub mod samples;
 

@@ -131,8 +131,7 @@ fn apply(
 ///
 /// Cubes: `(rows / (8 tiles), planes of 32 outputs / planes, splits)`; `stride` is lines from a weight
 /// row to the next.
-// Which branch is compiled at all depends on `matrices`.
-#[allow(clippy::if_same_then_else)]
+#[allow(clippy::if_same_then_else, reason = "which branch is compiled at all depends on `matrices`")]
 #[cube(launch_unchecked)]
 pub fn product(
     x: &[Line],
