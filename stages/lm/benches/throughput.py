@@ -4,7 +4,7 @@ Wall time, and processor time of all threads: on a shared machine the second is 
 
     cargo build --release -p lm --example throughput
     python stages/lm/benches/throughput.py target/release/examples/throughput \
-        --gguf FOLDER/SmolLM2-135M-Instruct.Q4_1.gguf --threads 2
+        --model FOLDER --threads 2          # SmolLM2-135M: a GGUF file, or a folder of safetensors
 """
 
 import argparse
@@ -54,7 +54,7 @@ def ours(binary, path, batch, prompt, new, threads):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
-    parser.add_argument("--gguf")
+    parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
     args = parser.parse_args()
@@ -63,10 +63,12 @@ def main():
     tiny(folder)
     models = [("tiny 1M", folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
                [(8, 64, 128), (64, 64, 64)])]
-    if args.gguf:
-        file = pathlib.Path(args.gguf)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-        models.append(("SmolLM2-135M", args.gguf, model, [(1, 128, 64), (8, 128, 64)]))
+    if args.model:
+        path = args.model
+        where = dict(gguf_file=path.name) if path.suffix == ".gguf" else {}
+        folder = path.parent if where else path
+        model = AutoModelForCausalLM.from_pretrained(folder, **where, dtype=torch.float32)
+        models.append(("SmolLM2-135M", str(path), model, [(1, 128, 64), (8, 128, 64)]))
     print("| model | batch | prompt | new | | prefill s | step ms | prefill CPU s | step CPU ms |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name, path, model, shapes in models:
