@@ -39,24 +39,15 @@ pub(crate) struct Parser<'a> {
     /// `:` and `|` end the first part of a set builder.
     pub builder: bool,
     pub reading: Reading,
+    /// Tokens looked at in search of units.
+    pub looked: usize,
 }
 
 pub(crate) type Res<T> = Result<T, ParseError>;
 
 /// Parses a whole answer.
 pub(crate) fn parse(src: &str, toks: Vec<Token>, reading: Reading) -> Res<Expr> {
-    let mut p = Parser {
-        src,
-        toks,
-        i: 0,
-        depth: 0,
-        bars: 0,
-        angles: 0,
-        symbols: 0,
-        square: false,
-        builder: false,
-        reading,
-    };
+    let mut p = Parser::new(src, toks, reading);
     p.skip_lead();
     p.drop_tail();
     // A number in words: its `and` is no separator.
@@ -75,6 +66,25 @@ pub(crate) fn parse(src: &str, toks: Vec<Token>, reading: Reading) -> Res<Expr> 
         0 => p.fail("empty"),
         1 => Ok(items.remove(0)),
         _ => Ok(Expr::List(sep, items)),
+    }
+}
+
+impl<'a> Parser<'a> {
+    /// A parser at the first token of `src`.
+    pub fn new(src: &'a str, toks: Vec<Token>, reading: Reading) -> Self {
+        Self {
+            src,
+            toks,
+            i: 0,
+            depth: 0,
+            bars: 0,
+            angles: 0,
+            symbols: 0,
+            square: false,
+            builder: false,
+            reading,
+            looked: 0,
+        }
     }
 }
 

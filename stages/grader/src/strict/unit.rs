@@ -5,6 +5,12 @@ use super::lexer::Kind;
 use super::parser::Parser;
 use super::words;
 
+/// Most tokens, words and letters of a unit. What is longer is given up at once: a text that begins
+/// one at every place would be read to its end as often.
+const TOKENS: usize = 40;
+const WORDS: usize = 6;
+const SYMBOLS: usize = 3;
+
 /// Single letters that name units.
 const LETTERS: &[u8] = b"msghLNJWVAKCFl";
 
@@ -59,6 +65,11 @@ impl Parser<'_> {
             words.push(half.to_owned());
         }
         loop {
+            if words.len() > WORDS || letters > SYMBOLS || self.i - start > TOKENS {
+                self.i = start;
+                return None;
+            }
+            self.looked += 1;
             match self.peek() {
                 Some(Kind::Word) => {
                     let w = self.text(self.i).to_owned();
@@ -129,7 +140,7 @@ impl Parser<'_> {
                 Some(Kind::Char(',' | ';' | '$' | '=' | '<' | '>')) | Some(Kind::Cmd(_))
             )
             || (self.peek() == Some(Kind::Word) && matches!(self.text(self.i), "and" | "or"));
-        if text.is_empty() || !ended || words.len() > 6 || letters > 3 {
+        if text.is_empty() || !ended {
             self.i = start;
             return None;
         }
@@ -260,4 +271,37 @@ fn in_words(words: &[&str]) -> Option<Expr> {
     let unit: Vec<String> = rest.iter().map(|w| words::canonical_unit(w)).collect();
     let text = tidy(&unit.join(" ")).into();
     Some(Expr::WithUnit(Box::new(value), Unit { text, ambiguous: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strict::lexer;
+    use crate::strict::number::Reading;
+
+    /// Texts that begin a unit at every place are read in time linear in their length.
+    #[test]
+    fn looking_for_units_is_bounded() {
+        for part in [
+            "x y tails ",
+            "m y tails a ",
+            "x y of the ",
+            "x y per p ",
+            "p/p 5",
+            "5 of the ",
+            "of p . - x",
+            "5 a/a",
+            "km^2 per ",
+        ] {
+            for repeat in [10, 100, 500] {
+                let text = format!("5 {}", part.repeat(repeat));
+                let tokens = lexer::lex(&text, Reading::Usual).unwrap();
+                let count = tokens.len();
+                let mut parser = Parser::new(&text, tokens, Reading::Usual);
+                let _ = parser.list();
+                assert!(parser.looked <= 120 * count, "{part}: {} of {count}", parser.looked);
+                assert!(count > repeat);
+            }
+        }
+    }
 }
