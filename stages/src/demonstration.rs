@@ -2,8 +2,13 @@
 
 use engine::kind::StageError;
 use lm::template::PromptTemplate;
+use trainer::data::Sequence;
 
 use crate::model::{OpenModel, PromptParams};
+use crate::questions::Question;
+
+/// Where the kind `reference` leaves log-probabilities, and the kind `train` finds them.
+pub const REFERENCE_FILE: &str = "reference.safetensors";
 
 /// A prompt and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +48,23 @@ impl<'a> Demonstrator<'a> {
         answer.push(self.end);
         Ok(Demonstration { prompt, answer })
     }
+}
+
+/// A prompt and the worked solution, ended by the token that ends a turn.
+pub fn sequence(demonstrator: &Demonstrator, row: &Question) -> Result<Sequence, StageError> {
+    let solution = row.solution.as_deref().unwrap_or(&row.gold);
+    let made = demonstrator.make(&row.problem, solution)?;
+    Ok(Sequence::completion(&made.prompt, &made.answer))
+}
+
+/// The sequences of rows, in their order.
+pub fn sequences(
+    model: &OpenModel,
+    prompt: &PromptParams,
+    rows: &[Question],
+) -> Result<Vec<Sequence>, StageError> {
+    let demonstrator = Demonstrator::new(model, prompt)?;
+    rows.iter().map(|row| sequence(&demonstrator, row)).collect()
 }
 
 /// What stands between a prompt and its answer: templates of plain text end at a word.

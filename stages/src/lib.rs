@@ -11,6 +11,7 @@
 //! | `convert` | `kinds/convert.rs` | folds an adapter into a plain checkpoint |
 //! | `fetch` | `kinds/fetch/` | brings files from outside, pinned by digest |
 //! | `grade` | `kinds/grade.rs` | extracts and checks answers |
+//! | `reference` | `kinds/reference.rs` | computes a frozen model's log-probabilities, once for many trainings |
 //! | `report` | `kinds/report/` | writes the page that people read |
 //! | `synth` | `kinds/synth/` | makes arithmetic word problems |
 //! | `train` | `kinds/train/` | trains a model or an adapter |
@@ -18,7 +19,7 @@
 //!
 //! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
 //! and claims), [`demonstration`] (questions and answers as tokens), [`table`] (results), [`metrics`] (training curves), [`stats`] (intervals and tests),
-//! [`repetition`] and [`mod@chart`] (SVG and PNG).
+//! [`gpu`] (memory), [`repetition`] and [`mod@chart`] (SVG and PNG).
 //!
 //! To add a kind: write `kinds/NAME.rs` with a params struct that implements
 //! [`engine::kind::Stage`], and add its line to [`registry`].
@@ -28,6 +29,7 @@ pub mod arms;
 pub mod chart;
 pub mod commands;
 pub mod demonstration;
+pub mod gpu;
 pub mod kinds;
 pub mod metrics;
 pub mod model;
@@ -55,6 +57,7 @@ pub fn registry() -> Registry {
         .with::<kinds::fetch::Fetch>()
         .with::<kinds::grade::Grade>()
         .with::<kinds::prepare::Prepare>()
+        .with::<kinds::reference::Reference>()
         .with::<kinds::report::Report>()
         .with::<kinds::synth::Synth>()
         .with::<kinds::tokenizer::Tokenizer>()

@@ -177,6 +177,22 @@ fn a_recipe_may_set_variables_of_the_chat_template() {
     assert!(sample.contains("Today is 30 November. Amy has"), "{sample}");
 }
 
+/// What an evaluation needs of a GPU is said from its inputs alone, and not said of a CPU.
+#[test]
+fn an_evaluation_says_beforehand_what_it_needs_of_a_gpu() {
+    let folder = fresh();
+    fs::write(folder.path().join("rows.jsonl"), rows()).unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/models/tiny-math");
+    let inputs = [("model".to_owned(), model), ("rows".to_owned(), folder.path().join("rows.jsonl"))].into();
+    let params = json!({"model": "model", "questions": "rows", "samples": 3, "batch": 16,
+        "sampling": {"max_new_tokens": 200, "temperature": 1.0}, "prompt": {"template": "question-answer"}});
+    let stage: Eval = serde_json::from_value(params).unwrap();
+    let line = stage.estimate(&inputs, "cuda:0").unwrap();
+    assert!(line.starts_with("needs 0.7 GB of GPU memory for 16 sequences of 2"), "{line}");
+    assert_eq!(stage.estimate(&inputs, "cpu"), None);
+    assert_eq!(stage.estimate(&BTreeMap::new(), "cuda:0"), None);
+}
+
 #[test]
 fn what_does_not_fit_the_context_is_refused_or_clipped() {
     let params = |clip: bool| {

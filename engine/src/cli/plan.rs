@@ -41,8 +41,9 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
     let store = Store::open_read_only(&args.cache.cache);
     let options = looking(args.targets.clone(), super::run::force(&args.force), args.device.devices(host)?);
     let predictions = predict(&plan, &store, &options)?;
+    let device = options.devices.first().map_or("cpu", String::as_str);
     if args.json {
-        predictions.iter().for_each(|prediction| ui::out(json(&plan, prediction)));
+        predictions.iter().for_each(|prediction| ui::out(json(&plan, prediction, device)));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&["STAGE", "KIND", "FORECAST", "WHY"]);
@@ -56,14 +57,18 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
     if !attempts.is_empty() {
         ui::out(format!("\nLast attempts\n{}", attempts.join("\n")));
     }
-    let estimates: Vec<String> = predictions.iter().filter_map(|one| estimate(&plan, one)).collect();
+    let line = |one: &Prediction| {
+        let estimate = estimate(&plan, one, device)?;
+        Some(format!("  {}: {estimate}", plan.stages[one.index].name))
+    };
+    let estimates: Vec<String> = predictions.iter().filter_map(line).collect();
     if !estimates.is_empty() {
         ui::out(format!("\nEstimates\n{}", estimates.join("\n")));
     }
     let count = |wanted: &str| predictions.iter().filter(|one| words(&one.forecast).0 == wanted).count();
-    let device = if options.devices.is_empty() { "cpu".to_owned() } else { options.devices.join(",") };
+    let devices = if options.devices.is_empty() { "cpu".to_owned() } else { options.devices.join(",") };
     ui::out(format!(
-        "\n{} on {device}: {} cached, {} to run, {} to run if their inputs change{}",
+        "\n{} on {devices}: {} cached, {} to run, {} to run if their inputs change{}",
         text::counted(predictions.len(), "stage"),
         count("cached"),
         count("run"),
@@ -120,16 +125,14 @@ fn last_attempt(plan: &Plan, prediction: &Prediction) -> Option<String> {
 }
 
 /// The kind's own estimate, for stages that are not cached.
-fn estimate(plan: &Plan, prediction: &Prediction) -> Option<String> {
+fn estimate(plan: &Plan, prediction: &Prediction, device: &str) -> Option<String> {
     if matches!(prediction.forecast, Forecast::Cached | Forecast::Broken(_)) {
         return None;
     }
-    let stage = &plan.stages[prediction.index];
-    let estimate = stage.stage.estimate(&prediction.inputs)?;
-    Some(format!("  {}: {estimate}", stage.name))
+    plan.stages[prediction.index].stage.estimate(&prediction.inputs, device)
 }
 
-fn json(plan: &Plan, prediction: &Prediction) -> serde_json::Value {
+fn json(plan: &Plan, prediction: &Prediction, device: &str) -> serde_json::Value {
     let stage = &plan.stages[prediction.index];
     let (word, why) = words(&prediction.forecast);
     serde_json::json!({
@@ -139,6 +142,6 @@ fn json(plan: &Plan, prediction: &Prediction) -> serde_json::Value {
         "why": why,
         "last_attempt": last_attempt(plan, prediction),
         "key": prediction.key,
-        "estimate": estimate(plan, prediction).map(|_| stage.stage.estimate(&prediction.inputs)),
+        "estimate": estimate(plan, prediction, device),
     })
 }

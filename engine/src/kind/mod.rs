@@ -72,8 +72,9 @@ pub trait Stage: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
         0
     }
 
-    /// A line for `pipeline plan` about cost or memory, computed without running anything.
-    fn estimate(&self, _inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
+    /// A line for `pipeline plan` about cost or memory on `device` (`cpu` or `cuda:N`), computed without
+    /// running anything. `inputs` are those that exist already.
+    fn estimate(&self, _inputs: &BTreeMap<String, PathBuf>, _device: &str) -> Option<String> {
         None
     }
 
@@ -128,7 +129,7 @@ pub trait ErasedStage: Send + Sync {
     /// See [`Stage::default_gpus`].
     fn default_gpus(&self) -> u32;
     /// See [`Stage::estimate`].
-    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String>;
+    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<String>;
     /// See [`Stage::obstacle`].
     fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError>;
     /// Params with defaults filled in; references are `{"$input": …}`.
@@ -163,8 +164,8 @@ impl<S: Stage> ErasedStage for S {
     fn default_gpus(&self) -> u32 {
         Stage::default_gpus(self)
     }
-    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
-        Stage::estimate(self, inputs)
+    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<String> {
+        Stage::estimate(self, inputs, device)
     }
     fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
         Stage::obstacle(self, inputs, device)

@@ -60,7 +60,7 @@ impl Stage for Write {
             _ => out_txt(),
         }
     }
-    fn estimate(&self, _: &BTreeMap<String, PathBuf>) -> Option<String> {
+    fn estimate(&self, _: &BTreeMap<String, PathBuf>, _: &str) -> Option<String> {
         (self.text.len() > 20).then(|| format!("{} bytes", self.text.len()))
     }
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {

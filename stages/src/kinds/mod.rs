@@ -9,6 +9,7 @@ pub mod fetch;
 pub mod grade;
 pub mod init;
 pub mod prepare;
+pub mod reference;
 pub mod report;
 pub mod synth;
 pub mod tokenizer;

@@ -17,6 +17,7 @@
 //! | [`adapter_io`] | adapters on disk as PEFT has them, merging |
 //! | [`export`] | what a trained model says about how to use it |
 //! | [`sft`] | training on demonstrations |
+//! | [`reference`] | a frozen reference's log-probabilities, computed once and kept |
 //! | [`rl`], [`rollout`] | training on the policy's own samples |
 //!
 //! Data flows one way: sequences → batches → gradients → masters. Losses are normalised by the
@@ -36,6 +37,7 @@ pub mod objective;
 pub mod optim;
 pub mod parallel;
 mod pass;
+pub mod reference;
 pub mod rl;
 pub mod rollout;
 pub mod schedule;

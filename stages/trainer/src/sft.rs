@@ -1,6 +1,6 @@
 //! Training on demonstrations: SFT, PSFT, SPFT.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::checkpoint::{Identity, State};
 use crate::data::{Batch, Batching, Order, Sequence};
-use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
+use crate::driver::{Control, Metrics, Outcome, Run, Saving, Update, Watch, apply};
 use crate::gradient::{Pass, dropout, evaluate};
 use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
 use crate::optim::AdamW;
 use crate::parallel::gradients;
+use crate::reference::Reference;
 use crate::schedule::Schedule;
 use crate::trainee::{Current, Trainee};
 
@@ -177,6 +178,23 @@ pub fn train(
     saving: &Saving,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, TrainError> {
+    train_against(config, trainee, train, held_out, None, saving, watch)
+}
+
+/// As [`train`], with the log-probabilities of the reference for `train`, where they were computed
+/// before; otherwise they are computed as part of the run.
+///
+/// # Errors
+/// As [`train`]'s; a reference for other sequences, or one beside `refresh_reference`.
+pub fn train_against(
+    config: &SftConfig,
+    trainee: Trainee,
+    train: &[Sequence],
+    held_out: &[Sequence],
+    reference: Option<&Reference>,
+    saving: &Saving,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, TrainError> {
     config.check()?;
     let vocab = trainee.base().config().vocab_size;
     for (index, sequence) in train.iter().enumerate() {
@@ -188,16 +206,25 @@ pub fn train(
     if train.is_empty() {
         return Err(TrainError::Data { index: 0, problem: "there is no data to train on".into() });
     }
-    let run = Run {
-        total: config.updates(train.len()),
-        schedule: config.schedule,
-        saving,
-        identity: config.identity(train, held_out),
-    };
+    let mut identity = config.identity(train, held_out);
+    if let Some(reference) = reference {
+        reference.check(train)?;
+        if config.refresh_reference > 0 {
+            return Err(TrainError::config(
+                "refresh_reference",
+                format!("a new reference every {} updates, and one given", config.refresh_reference),
+                "write 0, or give no reference",
+            ));
+        }
+        identity.insert("reference".into(), reference.digest().into());
+    }
+    let total = config.updates(train.len());
+    let run = Run { total, schedule: config.schedule, saving, identity };
     let job = Job {
         config,
         train,
         held_out,
+        reference,
         total: run.total,
         order: Order { len: train.len(), seed: config.seed, shuffle: config.shuffle },
     };
@@ -208,6 +235,7 @@ struct Job<'a> {
     config: &'a SftConfig,
     train: &'a [Sequence],
     held_out: &'a [Sequence],
+    reference: Option<&'a Reference>,
     total: u64,
     order: Order,
 }
@@ -229,7 +257,11 @@ impl Job<'_> {
             metrics.set("initial_held_out_loss", loss);
             clock.lap("evaluation");
         }
-        let reference = self.reference(trainee, state, step);
+        let constants = match (config.objective, self.reference) {
+            (Objective::Sft, _) => Cow::Borrowed(&[][..]),
+            (_, Some(reference)) => Cow::Borrowed(reference.values()),
+            (_, None) => Cow::Owned(self.own_reference(trainee, state, step)?),
+        };
         clock.lap("reference");
 
         let members = self.members(step..step + 1);
@@ -237,10 +269,6 @@ impl Job<'_> {
         let dropout = dropout(config.dropout, config.seed, step);
         let pass = Pass { temperature: 1.0, recompute: config.recompute, dropout };
         let batches = config.batching.split(self.train, &members);
-        let constants: Vec<Vec<f32>> = match config.objective {
-            Objective::Sft => Vec::new(),
-            _ => (0..self.train.len()).map(|m| reference.get(&m).cloned().unwrap_or_default()).collect(),
-        };
         let objective = |batch: &Batch, here: Range<usize>, rows: &RowValues| {
             let reference = if constants.is_empty() { Vec::new() } else { batch.gather(&constants) };
             config.objective.evaluate(&rows.log_prob, reference.get(here).unwrap_or(&[]))
@@ -274,14 +302,16 @@ impl Job<'_> {
         sum / tokens as f64
     }
 
-    /// The reference's log-probabilities for the examples of this update, by example. They are
-    /// computed where a reference begins, with the policy as it is there, and kept in `state`: no
-    /// second model is held, and a resumed run finds them.
-    fn reference(&self, trainee: &Trainee, state: &mut State, step: u64) -> HashMap<usize, Vec<f32>> {
+    /// The reference's log-probabilities, by example, for those of this update. They are computed
+    /// where a reference begins, with the policy as it is there, and kept in `state`: no second model
+    /// is held, and a resumed run finds them.
+    fn own_reference(
+        &self,
+        trainee: &Trainee,
+        state: &mut State,
+        step: u64,
+    ) -> Result<Vec<Vec<f32>>, TrainError> {
         const NAME: &str = "reference";
-        if matches!(self.config.objective, Objective::Sft) {
-            return HashMap::new();
-        }
         let window = match self.config.refresh_reference {
             0 => 0..self.total,
             every => {
@@ -294,27 +324,24 @@ impl Job<'_> {
         members.sort_unstable();
         members.dedup();
         if begins {
-            let mut values = vec![Vec::new(); self.train.len()];
-            let current = trainee.current();
-            for batch in self.config.batching.split(self.train, &members) {
-                let rows = evaluate(&current, &batch, 1.0);
-                batch.scatter(self.train, &rows.log_prob, &mut values);
-            }
-            let flat = members.iter().flat_map(|&m| values[m].iter().copied()).collect();
+            let mut reference = Reference::new(self.train.len());
+            let go_on = |_: &Reference, _, _| Control::Continue;
+            let batching = self.config.batching;
+            reference.compute(&trainee.current(), self.train, &members, batching, go_on)?;
+            let flat = members.iter().flat_map(|&m| reference.values()[m].iter().copied()).collect();
             state.constants.insert(NAME.to_owned(), flat);
         }
         let wanted = self.members(step..step + 1);
-        let flat = state.constants.get(NAME).map_or(&[][..], Vec::as_slice);
-        let mut rest = flat;
-        let mut found = HashMap::new();
+        let mut rest = state.constants.get(NAME).map_or(&[][..], Vec::as_slice);
+        let mut found = vec![Vec::new(); self.train.len()];
         for member in members {
             let (values, later) = rest.split_at(self.train[member].targets.len().min(rest.len()));
             if wanted.contains(&member) {
-                found.insert(member, values.to_vec());
+                found[member] = values.to_vec();
             }
             rest = later;
         }
-        found
+        Ok(found)
     }
 }
 

@@ -9,12 +9,14 @@
 //! | `runner` | what computes a step: the host path on the CPU, kernels or tensors elsewhere |
 //! | `tensor_runner` | a step as tensor operations |
 //! | `engine` | the loop |
+//! | [`memory`] | what it needs of a GPU's memory, beforehand |
 //!
 //! A sample is a function of its own prompt, seed and parameters. Neither the batch it ran in nor the
 //! order of requests shows in it: random numbers are addressed by `(seed, position)`, and every row is
 //! computed in an order of operations of its own.
 
 mod engine;
+pub mod memory;
 mod request;
 mod runner;
 mod sampling;

@@ -1,14 +1,17 @@
 //! `eval`: generates answers to the questions of a benchmark.
 //!
+//! - [`fit`]: what it needs of a GPU's memory
 //! - [`journal`]: finished samples, kept as they come
 //! - [`retry`]: asking once more for the final answer
 
+mod fit;
 mod journal;
 mod retry;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use engine::kind::{Input, ParamProblem, Stage, StageCtx, StageError};
@@ -131,6 +134,14 @@ impl Stage for Eval {
 
     fn default_gpus(&self) -> u32 {
         1
+    }
+
+    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<String> {
+        self.memory_line(inputs, device)
+    }
+
+    fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
+        self.memory_obstacle(inputs, device)
     }
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {

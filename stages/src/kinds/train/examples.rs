@@ -7,12 +7,13 @@ use trainer::data::Sequence;
 #[cfg(feature = "cuda")]
 use trainer::parallel::Nccl;
 use trainer::parallel::{Collective, OnFirst};
+use trainer::reference::Reference;
 use trainer::trainee::Trainee;
 
 use super::Train;
-use crate::demonstration::Demonstrator;
+use crate::demonstration::{REFERENCE_FILE, sequences};
 use crate::model::{OpenModel, device};
-use crate::questions::{Question, read_questions};
+use crate::questions::read_questions;
 
 impl Train {
     /// The model (in f32 where every parameter trains on the CPU) and what trains on it, on every GPU
@@ -26,7 +27,10 @@ impl Train {
                 Trainee::adapter(model, adapter)
             }
         };
-        let others = if ctx.device() == "cpu" { Vec::new() } else { lm::device::gpus().split_off(1) };
+        let others = match ctx.device() {
+            "cpu" => vec!["cpu".to_owned(); cpu_ranks() - 1],
+            _ => lm::device::gpus().split_off(1),
+        };
         if others.is_empty() {
             return Ok(trainee);
         }
@@ -37,6 +41,9 @@ impl Train {
 
     /// How `gpus` GPUs exchange gradients and parameters.
     fn collective(&self, ctx: &StageCtx, gpus: usize) -> Arc<dyn Collective> {
+        if ctx.device() == "cpu" {
+            return Arc::new(OnFirst);
+        }
         #[cfg(feature = "cuda")]
         match Nccl::new(&(0..gpus).collect::<Vec<_>>()) {
             Ok(nccl) => return Arc::new(nccl),
@@ -67,15 +74,24 @@ impl Train {
         rows: &Input,
         limit: Option<usize>,
     ) -> Result<Vec<Sequence>, StageError> {
-        let rows = read_questions(&ctx.input(rows)?, limit)?;
-        let demonstrator = Demonstrator::new(opened, &self.prompt)?;
-        rows.iter().map(|row| sequence(&demonstrator, row)).collect()
+        sequences(opened, &self.prompt, &read_questions(&ctx.input(rows)?, limit)?)
+    }
+
+    /// The reference's log-probabilities for the training sequences, where a stage computed them.
+    pub(super) fn reference(
+        &self,
+        ctx: &StageCtx,
+        data: &[Sequence],
+    ) -> Result<Option<Reference>, StageError> {
+        let Some(reference) = self.method.reference() else { return Ok(None) };
+        let path = ctx.input(reference)?.join(REFERENCE_FILE);
+        Reference::read(&path, data).map(Some).map_err(StageError::input)
     }
 }
 
-/// A prompt and the worked solution, ended by the token that ends a turn.
-pub(super) fn sequence(demonstrator: &Demonstrator, row: &Question) -> Result<Sequence, StageError> {
-    let solution = row.solution.as_deref().unwrap_or(&row.gold);
-    let made = demonstrator.make(&row.problem, solution)?;
-    Ok(Sequence::completion(&made.prompt, &made.answer))
+/// Devices that share the work of a CPU, where `PIPELINE_CPU_RANKS` asks for several: to rehearse what
+/// several GPUs do. Results change by rounding only.
+fn cpu_ranks() -> usize {
+    let ranks = std::env::var("PIPELINE_CPU_RANKS").ok().and_then(|ranks| ranks.parse().ok());
+    ranks.unwrap_or(1).max(1)
 }

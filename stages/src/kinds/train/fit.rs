@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trainer::memory::Load;
 
-use super::examples::sequence;
 use super::{Method, Train};
-use crate::demonstration::Demonstrator;
+use crate::demonstration::{Demonstrator, sequence};
+use crate::gpu;
 use crate::model::OpenModel;
 use crate::questions::{Question, read_questions};
 
@@ -122,7 +122,7 @@ impl Train {
         if let MicroTokens::Tokens(tokens) = self.micro_tokens {
             return Ok(tokens);
         }
-        let Some((free, total)) = memory(ctx.device()) else { return Ok(ON_CPU) };
+        let Some((free, total)) = gpu::memory(ctx.device()) else { return Ok(ON_CPU) };
         let path = ctx.state().join("micro_tokens.json");
         if let Some(begun) = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
             return Ok(begun);
@@ -135,8 +135,8 @@ impl Train {
             load.fitting_rows(usable, self.most_rows(longest)).ok_or_else(|| too_large(&load, free))?;
         ctx.message(format!(
             "micro-batches of {rows} x {longest} tokens need {} of {} free GPU memory",
-            gigabytes(load.with_rows(rows).needs().total()),
-            gigabytes(free)
+            gpu::gigabytes(load.with_rows(rows).needs().total()),
+            gpu::gigabytes(free)
         ));
         let tokens = rows as usize * longest;
         fs::write(&path, tokens.to_string()).map_err(|error| StageError::io(&path, error))?;
@@ -159,28 +159,23 @@ impl Train {
     }
 
     /// What the run needs of a GPU and what the GPU has, for `plan`.
-    pub(super) fn memory_line(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
-        let total = total_memory("cuda:0");
+    pub(super) fn memory_line(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<String> {
+        gpu::index(device)?;
+        let total = gpu::total_memory(device);
         let load = self.known_load(inputs)?;
         let load = total.map_or(load.clone(), |total| load.with_cache(total / CACHE_PART));
         let needs = load.needs();
         let least = if self.micro_tokens == MicroTokens::default() { "at least " } else { "" };
-        let card = match total {
-            None => String::new(),
-            Some(total) if needs.total() > total => {
-                format!("; this card has {}: {}", gigabytes(total), advice(&load, total))
-            }
-            Some(total) => format!("; this card has {}", gigabytes(total)),
-        };
+        let card = gpu::card(needs.total(), total, |total| advice(&load, total));
         Some(format!(
             "needs {least}{} of GPU memory for sequences of {} tokens (weights {}, optimiser {}, activations and gradients {}{}){card}",
-            gigabytes(needs.total()),
+            gpu::gigabytes(needs.total()),
             load.seq,
-            gigabytes(needs.weights),
-            gigabytes(needs.optimizer),
-            gigabytes(needs.update),
+            gpu::gigabytes(needs.weights),
+            gpu::gigabytes(needs.optimizer),
+            gpu::gigabytes(needs.update),
             if needs.cache > 0 {
-                format!(", rollouts' cache {}", gigabytes(needs.cache))
+                format!(", rollouts' cache {}", gpu::gigabytes(needs.cache))
             } else {
                 String::new()
             },
@@ -193,16 +188,14 @@ impl Train {
         inputs: &BTreeMap<String, PathBuf>,
         device: &str,
     ) -> Option<StageError> {
-        let total = total_memory(device)?;
+        let total = gpu::total_memory(device)?;
         let load = self.known_load(inputs)?.with_cache(total / CACHE_PART);
         (load.needs().total() > total).then(|| too_large(&load, total))
     }
 }
 
 fn too_large(load: &Load, memory: u64) -> StageError {
-    let needs = gigabytes(load.needs().total());
-    StageError::environment(format!("needs {needs} of GPU memory, and this card has {}", gigabytes(memory)))
-        .with_help(advice(load, memory))
+    gpu::too_large(load.needs().total(), memory, advice(load, memory))
 }
 
 /// What would make the run fit.
@@ -211,29 +204,4 @@ fn advice(load: &Load, memory: u64) -> String {
         [] => "no setting makes it fit; use a smaller model or a card with more memory".to_owned(),
         advice => format!("set {}", advice.join(", or ")),
     }
-}
-
-/// Bytes of a GPU's memory; None for the CPU, or without the GPU.
-fn total_memory(device: &str) -> Option<u64> {
-    #[cfg(feature = "cuda")]
-    return lm::nvidia::total_memory(gpu_index(device)?);
-    #[cfg(not(feature = "cuda"))]
-    gpu_index(device).and(None)
-}
-
-/// Free and total bytes of a GPU's memory; None for the CPU, or without the GPU.
-fn memory(device: &str) -> Option<(u64, u64)> {
-    #[cfg(feature = "cuda")]
-    return lm::nvidia::memory(gpu_index(device)?);
-    #[cfg(not(feature = "cuda"))]
-    gpu_index(device).and(None)
-}
-
-fn gpu_index(device: &str) -> Option<usize> {
-    device.strip_prefix("cuda:")?.parse().ok()
-}
-
-/// Bytes as people read them (10⁹).
-fn gigabytes(bytes: u64) -> String {
-    format!("{:.1} GB", bytes as f64 / 1e9)
 }

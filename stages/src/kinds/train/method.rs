@@ -1,6 +1,6 @@
 //! What is learnt from, and how: the part of the params that depends on the method.
 
-use engine::kind::{ParamProblem, StageError};
+use engine::kind::{Input, ParamProblem, StageError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trainer::data::Batching;
@@ -70,6 +70,10 @@ pub struct PsftMethod {
     pub demonstrations: Demonstrations,
     /// The ratio's bounds: from `1 - clip_low` to `1 + clip_high`.
     pub clip: Clip,
+    /// The reference's log-probabilities of the rows: what a `reference` stage wrote. Left out, they are
+    /// computed as part of the training, with the model that it starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Input>,
     /// Take the policy as the new reference every so many updates; 0 keeps the initial one.
     pub refresh_reference: u64,
 }
@@ -103,6 +107,10 @@ pub struct SpftMethod {
     pub distance: Distance,
     /// Treat the weight as a constant when differentiating.
     pub stop_gradient: bool,
+    /// The reference's log-probabilities of the rows: what a `reference` stage wrote. Left out, they are
+    /// computed as part of the training, with the model that it starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Input>,
     /// Take the policy as the new reference every so many updates; 0 keeps the initial one.
     pub refresh_reference: u64,
 }
@@ -111,7 +119,7 @@ impl Default for SpftMethod {
     fn default() -> Self {
         let Spft { lambda, distance, stop_gradient } = Spft::default();
         let demonstrations = Demonstrations::default();
-        Self { demonstrations, lambda, distance, stop_gradient, refresh_reference: 0 }
+        Self { demonstrations, lambda, distance, stop_gradient, reference: None, refresh_reference: 0 }
     }
 }
 
@@ -137,6 +145,24 @@ impl Method {
         Some((rollouts.prompts * rollouts.group) as u64)
     }
 
+    /// Where the reference's log-probabilities are, if a stage computed them.
+    pub(super) fn reference(&self) -> Option<&Input> {
+        match self {
+            Self::Psft(psft) => psft.reference.as_ref(),
+            Self::Spft(spft) => spft.reference.as_ref(),
+            Self::Sft(_) | Self::Rloo(_) | Self::Entropy(_) => None,
+        }
+    }
+
+    /// After how many updates the reference is taken anew; 0 is never.
+    fn refresh(&self) -> u64 {
+        match self {
+            Self::Psft(psft) => psft.refresh_reference,
+            Self::Spft(spft) => spft.refresh_reference,
+            Self::Sft(_) | Self::Rloo(_) | Self::Entropy(_) => 0,
+        }
+    }
+
     /// Values out of range.
     pub(super) fn check(&self) -> Vec<ParamProblem> {
         let mut problems = Vec::new();
@@ -147,6 +173,13 @@ impl Method {
             Self::Rloo(rloo) => return rloo.check(),
             Self::Entropy(entropy) => return entropy.check(),
         };
+        if self.reference().is_some() && self.refresh() > 0 {
+            problems.push(ParamProblem {
+                param: "method.refresh_reference".into(),
+                message: "a reference that is taken anew cannot be computed beforehand".into(),
+                help: "remove `reference`, or write 0".into(),
+            });
+        }
         if demonstrations.steps == Some(0) {
             problems.push(ParamProblem {
                 param: format!("{place}.steps"),
@@ -173,16 +206,16 @@ impl Method {
 
     /// The trainer's settings for a method that learns from demonstrations.
     pub(super) fn sft_config(&self, train: &Train, micro_tokens: usize) -> Result<SftConfig, StageError> {
-        let (demonstrations, objective, refresh_reference) = match self {
-            Self::Sft(demonstrations) => (demonstrations, Objective::Sft, 0),
+        let (demonstrations, objective) = match self {
+            Self::Sft(demonstrations) => (demonstrations, Objective::Sft),
             Self::Psft(psft) => {
                 let objective = Psft { clip_low: psft.clip.low, clip_high: psft.clip.high };
-                (&psft.demonstrations, Objective::Psft(objective), psft.refresh_reference)
+                (&psft.demonstrations, Objective::Psft(objective))
             }
             Self::Spft(spft) => {
                 let SpftMethod { lambda, distance, stop_gradient, .. } = *spft;
                 let objective = Spft { lambda, distance, stop_gradient };
-                (&spft.demonstrations, Objective::Spft(objective), spft.refresh_reference)
+                (&spft.demonstrations, Objective::Spft(objective))
             }
             Self::Rloo(_) | Self::Entropy(_) => {
                 return Err(StageError::input("this method does not learn from demonstrations"));
@@ -193,7 +226,7 @@ impl Method {
             steps: demonstrations.steps,
             batch: demonstrations.batch,
             objective,
-            refresh_reference,
+            refresh_reference: self.refresh(),
             schedule: train.learning_rate(),
             optimizer: train.optimizer,
             batching: Batching { micro_tokens, pack: demonstrations.pack },

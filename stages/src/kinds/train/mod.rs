@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use trainer::Saving;
 use trainer::optim::AdamW;
 use trainer::schedule::{Schedule, Shape};
+use trainer::sft::train_against;
 
 use crate::adapter::AdapterParams;
 use crate::model::{OpenModel, Precision, PromptParams};
@@ -156,8 +157,8 @@ impl Stage for Train {
         1
     }
 
-    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<String> {
-        self.memory_line(inputs)
+    fn estimate(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<String> {
+        self.memory_line(inputs, device)
     }
 
     fn obstacle(&self, inputs: &BTreeMap<String, PathBuf>, device: &str) -> Option<StageError> {
@@ -178,8 +179,10 @@ impl Stage for Train {
             demonstrations => {
                 let (train, held_out) = self.sequences(ctx, &opened)?;
                 let config = demonstrations.sft_config(self, micro_tokens)?;
+                let reference = self.reference(ctx, &train)?;
                 let mut watch = Watching { train: self, ctx, opened: &opened };
-                trainer::sft::train(&config, trainee, &train, &held_out, &saving, &mut watch)
+                let against = reference.as_ref();
+                train_against(&config, trainee, &train, &held_out, against, &saving, &mut watch)
                     .map_err(StageError::input)?
             }
         };

@@ -50,12 +50,13 @@ fn a_base_model_taught_on_chats_stops_at_the_end_of_its_turn() {
     // what it would need on a GPU can be said before it runs, from its inputs alone
     let places = [("@base", at("base")), ("./rows", rows.clone())];
     let places = places.map(|(name, path)| (name.to_owned(), path)).into_iter().collect();
-    let line = train.estimate(&places).unwrap();
+    let line = train.estimate(&places, "cuda:0").unwrap();
     assert!(
         line.starts_with("needs at least 0.") && line.contains("of GPU memory for sequences of "),
         "{line}"
     );
-    assert_eq!(train.estimate(&BTreeMap::new()), None);
+    assert_eq!(train.estimate(&BTreeMap::new(), "cuda:0"), None);
+    assert_eq!(train.estimate(&places, "cpu"), None, "a CPU has no GPU memory to speak of");
 
     let base = OpenModel::open(&at("base")).unwrap();
     let end = base.tokenizer.token_id("<|im_end|>").unwrap();
