@@ -9,11 +9,12 @@ use common::{bits, config, flatten, model, sequences};
 use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
 use trainer::data::Batching;
 use trainer::gradient::Pass;
-use trainer::objective::sft;
+use trainer::objective::{psft, sft};
 use trainer::parallel::{OnFirst, gradients};
-use trainer::sft::{SftConfig, train};
+use trainer::schedule::Schedule;
+use trainer::sft::{Objective, SftConfig, train};
 use trainer::trainee::Trainee;
-use trainer::{Control, Progress, Saving};
+use trainer::{Control, Metrics, Outcome, Progress, Saving};
 
 fn spread(trainee: &Trainee, devices: usize) -> Trainee {
     let others = vec![Device::flex(); devices - 1];
@@ -78,5 +79,52 @@ fn runs_on_several_devices_repeat_themselves_to_the_bit() {
             bits(&train(&settings, spread(&trainee, 3), &data, &[], &saving, &mut go).unwrap().trainee)
         };
         assert_eq!(run(), run());
+    }
+}
+
+/// Every number of devices starts from the same held-out loss, to the bit, and follows the same curve; a
+/// run that is stopped, or whose process ends, goes on to the bits of the run that was not.
+#[test]
+fn a_run_on_several_devices_follows_that_on_one_and_resumes_to_the_bit() {
+    let (data, held_out) = (sequences(&[5, 9, 7, 4, 12, 6, 8]), sequences(&[9, 5]));
+    let settings = SftConfig {
+        steps: Some(6),
+        batch: 5,
+        objective: Objective::Psft(psft::Psft::default()),
+        refresh_reference: 3,
+        schedule: Schedule { lr: 3e-3, ..Schedule::default() },
+        batching: Batching { micro_tokens: 12, pack: false },
+        eval_every: 1,
+        eval_at: vec![0],
+        ..SftConfig::default()
+    };
+    let base = Trainee::full(model(&config(true), 1));
+    let run = |devices: usize, saving: &Saving, stop_at: u64| {
+        let mut watch = |progress: &Progress| match progress.step == stop_at {
+            true => Control::Stop,
+            false => Control::Continue,
+        };
+        train(&settings, spread(&base, devices), &data, &held_out, saving, &mut watch).unwrap()
+    };
+    let curve = |outcome: &Outcome| -> Vec<f64> {
+        let lines = outcome.metrics.iter().map(|line| serde_json::from_str::<Metrics>(line).unwrap());
+        let values = |m: Metrics| [m.get("initial_held_out_loss"), m.get("held_out_loss")];
+        lines.flat_map(values).flatten().collect()
+    };
+    let one = curve(&run(1, &Saving::default(), 0));
+    assert_eq!(one.len(), 7);
+    for devices in [2, 4, 8] {
+        let whole = run(devices, &Saving::default(), 0);
+        let many = curve(&whole);
+        assert_eq!(many[0].to_bits(), one[0].to_bits());
+        for (a, b) in one.iter().zip(&many) {
+            assert!((a - b).abs() < 1e-4 * a, "{devices} devices: {a} against {b}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let saving = Saving { dir: Some(dir.path().to_owned()), every: 1 };
+        assert!(!run(devices, &saving, 4).finished);
+        let resumed = run(devices, &saving, 0);
+        assert_eq!(resumed.metrics, whole.metrics);
+        assert_eq!(bits(&resumed.trainee), bits(&whole.trainee));
     }
 }

@@ -1,6 +1,7 @@
 //! `pipeline bench`: speed and memory on this machine, and whether a device agrees with the CPU.
 
 mod generate;
+mod rollouts;
 mod shape;
 mod train;
 
@@ -24,6 +25,8 @@ enum What {
     Generate(generate::Generate),
     /// Measure updates of a training run: milliseconds, tokens per second, memory.
     Train(train::Train),
+    /// Measure whole updates of reinforcement learning: rollouts, their grading, the update, memory.
+    RolloutStep(rollouts::RolloutStep),
     /// Generate the same on the CPU (f32) and on a device, and compare tokens and log-probabilities.
     Check(generate::Check),
 }
@@ -37,6 +40,7 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
     let result = match args.what {
         What::Generate(args) => args.run()?,
         What::Train(args) => args.run()?,
+        What::RolloutStep(args) => args.run()?,
         What::Check(args) => args.run()?,
     };
     let _ = writeln!(std::io::stdout(), "{result}");

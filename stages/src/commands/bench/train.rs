@@ -1,6 +1,6 @@
 //! `pipeline bench train`: updates on random sequences.
 
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 use clap::ValueEnum;
 use engine::cli::CliError;
 use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
@@ -17,7 +17,7 @@ use crate::commands::failed;
 
 /// What trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
+pub(super) enum What {
     /// A steering vector per layer on `down_proj`.
     Bias,
     /// Low-rank factors on all seven projections.
@@ -71,9 +71,7 @@ impl Train {
 /// Runs the updates and says what they took.
 fn run(args: &Train) -> Result<Value, CliError> {
     let device = lm::device::open(&args.device).map_err(failed)?;
-    let dtype = lm::device::default_dtype(&args.device);
-    device.seed(0);
-    let trainee = trainee(args, &device, dtype)?;
+    let trainee = trainee(args.shape, args.method, args.rank, &args.device)?;
     let trained = trainee.len();
     let data = sequences(args)?;
     let config = SftConfig {
@@ -112,18 +110,21 @@ fn run(args: &Train) -> Result<Value, CliError> {
     }))
 }
 
-fn trainee(args: &Train, device: &Device, dtype: DType) -> Result<Trainee, CliError> {
-    let model = Model::noise(&args.shape.config()?, device, dtype);
+/// Random weights of a shape, and what trains on them.
+pub(super) fn trainee(shape: Shape, method: What, rank: usize, device: &str) -> Result<Trainee, CliError> {
+    let dtype = lm::device::default_dtype(device);
+    let device = lm::device::open(device).map_err(failed)?;
+    device.seed(0);
+    let model = Model::noise(&shape.config()?, &device, dtype);
     let config = model.config().clone();
-    Ok(match args.method {
+    Ok(match method {
         What::Full => Trainee::full(model),
         What::Bias => {
-            let bias = BiasAdapter::zeros(&config, Projection::Down, device);
+            let bias = BiasAdapter::zeros(&config, Projection::Down, &device);
             Trainee::adapter(model, Adapter::Bias(bias))
         }
         What::Lora => {
-            let alpha = args.rank as f64;
-            let lora = Lora::new(&config, &Projection::ALL, args.rank, alpha, 0, device);
+            let lora = Lora::new(&config, &Projection::ALL, rank, rank as f64, 0, &device);
             Trainee::adapter(model, Adapter::Lora(lora))
         }
     })
@@ -142,7 +143,7 @@ fn sequences(args: &Train) -> Result<Vec<Sequence>, CliError> {
 
 /// Gigabytes (10⁹ bytes) on the device: what tensors hold, what the allocator has reserved (it never
 /// gives back, so this is the peak), and what the card says is in use.
-fn memory(device: &Device) -> Value {
+pub(super) fn memory(device: &Device) -> Value {
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
     let pools = device.memory_pool_usage();
     #[cfg(feature = "cuda")]
