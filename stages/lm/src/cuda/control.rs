@@ -1,11 +1,8 @@
 //! What the host tells a step: one small buffer, written before each.
 
-use cubecl::bytes::Bytes;
-use cubecl::prelude::*;
-use cubecl::server::Handle;
-
 use super::kernels::rows::FROM_HOST;
 use super::net::Inputs;
+use super::stream::{Buffer, Stream};
 use crate::generate::Draw;
 
 /// Lists of the buffer, one number per row each.
@@ -45,18 +42,17 @@ pub enum Token {
 
 /// The buffer, for up to so many rows.
 pub struct Control {
-    client: Client,
-    handle: Handle,
+    buffer: Buffer,
     /// Rows of a list, a multiple of 4.
     rows: usize,
     values: Vec<u32>,
 }
 
 impl Control {
-    pub fn new(client: &Client, rows: u32) -> Self {
+    pub fn new(stream: &Stream, rows: u32) -> Self {
         let rows = (rows as usize).next_multiple_of(4);
-        let handle = client.empty(rows * LISTS * 4);
-        Self { client: client.clone(), handle, rows, values: vec![0; rows * LISTS] }
+        let buffer = stream.buffer((rows * LISTS * 4) as u64);
+        Self { buffer, rows, values: vec![0; rows * LISTS] }
     }
 
     /// Rows from one list to the next.
@@ -64,10 +60,9 @@ impl Control {
         self.rows as u32
     }
 
-    fn list(&self, list: List) -> Handle {
-        let at = list as usize * self.rows * 4;
-        let rest = (LISTS - list as usize - 1) * self.rows * 4;
-        self.handle.clone().offset_start(at as u64).offset_end(rest as u64)
+    /// Where a list begins.
+    fn list(&self, list: List) -> u64 {
+        self.buffer.pointer + (list as usize * self.rows * 4) as u64
     }
 
     fn set(&mut self, list: List, row: usize, value: u32) {
@@ -75,11 +70,11 @@ impl Control {
     }
 
     /// Where a step's inputs lie; `results` are those of the step before.
-    pub fn inputs(&self, results: &Handle) -> Inputs {
+    pub fn inputs(&self, results: &Buffer) -> Inputs {
         Inputs {
             ids: self.list(List::Ids),
             from: self.list(List::From),
-            results: results.clone(),
+            results: results.pointer,
             slots: self.list(List::Slots),
             positions: self.list(List::Positions),
             starts: self.list(List::Starts),
@@ -88,17 +83,17 @@ impl Control {
         }
     }
 
-    pub fn temperatures(&self) -> Handle {
+    pub fn temperatures(&self) -> u64 {
         self.list(List::Temperatures)
     }
 
-    pub fn uniforms(&self) -> Handle {
+    pub fn uniforms(&self) -> u64 {
         self.list(List::Uniforms)
     }
 
     /// Top-k, top-p and min-p, one below the other.
-    pub fn filters(&self) -> Handle {
-        self.handle.clone().offset_start((List::TopK as usize * self.rows * 4) as u64)
+    pub fn filters(&self) -> u64 {
+        self.list(List::TopK)
     }
 
     pub fn row(&mut self, index: usize, row: Row) {
@@ -143,8 +138,7 @@ impl Control {
     }
 
     /// Sends what was set to the device, in the order of launches.
-    pub fn send(&self) {
-        let bytes = self.values.iter().flat_map(|v| v.to_ne_bytes()).collect();
-        self.client.write(&self.handle, Bytes::from_bytes_vec(bytes));
+    pub fn send(&self, stream: &Stream) {
+        stream.write(self.buffer.pointer, &self.values);
     }
 }

@@ -1,14 +1,12 @@
 //! The forward pass as kernel launches.
 
-use cubecl::prelude::*;
-use cubecl::server::Handle;
-
 use super::kernels::attention::{BLOCK, TILE};
 use super::kernels::fragment::{self, STEP};
-use super::kernels::rows::{NORM_UNITS, UNITS, add_and_norm, clear, copy_prefix, embed};
+use super::kernels::make;
+use super::kernels::rows::{NORM_UNITS, UNITS};
 use super::plan::{padded, planes_of, splits};
-use super::weights::DeviceWeights;
-use crate::adapter::Projection;
+use super::stream::{Buffer, Launch, Stream};
+use super::weights::{DeviceWeights, Numbers};
 use crate::config::ModelConfig;
 
 /// Planes of a cube of attention.
@@ -63,41 +61,43 @@ impl Sizes {
 pub struct Cache {
     /// Per layer, keys `[slots + 1, kv_heads, capacity, dim]` and values `[slots + 1, kv_heads, dim,
     /// capacity]`; the last slot takes what is not kept.
-    pub layers: Vec<(Handle, Handle)>,
-    pub cos: Handle,
-    pub sin: Handle,
+    pub layers: Vec<(Buffer, Buffer)>,
+    pub cos: Buffer,
+    pub sin: Buffer,
     pub slots: u32,
     pub capacity: u32,
 }
 
 /// Activations of up to so many rows.
 pub struct Scratch {
-    pub hidden: Handle,
-    pub x: Handle,
-    pub parts: Handle,
-    pub q: Handle,
-    pub attended: Handle,
-    pub gated: Handle,
+    pub hidden: Buffer,
+    pub x: Buffer,
+    pub parts: Buffer,
+    pub q: Buffer,
+    pub attended: Buffer,
+    pub gated: Buffer,
+    /// Up beside gate, where cuBLAS computes them.
+    pub up: Buffer,
     /// Low-rank parts: of gate and up, and the inner ones.
-    pub extra: Handle,
-    pub inner: Handle,
-    pub attention: Handle,
-    pub attention_stats: Handle,
+    pub extra: Buffer,
+    pub inner: Buffer,
+    pub attention: Buffer,
+    pub attention_stats: Buffer,
     /// `[picks, vocab]`
-    pub logits: Handle,
+    pub logits: Buffer,
 }
 
 /// Where a step's inputs lie.
 pub struct Inputs {
-    pub ids: Handle,
-    pub from: Handle,
-    pub results: Handle,
-    pub slots: Handle,
-    pub positions: Handle,
+    pub ids: u64,
+    pub from: u64,
+    pub results: u64,
+    pub slots: u64,
+    pub positions: u64,
     /// Of prompts: first row and number of rows of each segment, and rows whose logits are wanted.
-    pub starts: Handle,
-    pub lengths: Handle,
-    pub picks: Handle,
+    pub starts: u64,
+    pub lengths: u64,
+    pub picks: u64,
 }
 
 /// What a step computes.
@@ -123,6 +123,10 @@ impl Shape {
             Self::Prompt { picks, .. } => picks,
         }
     }
+
+    pub fn is_prompt(self) -> bool {
+        matches!(self, Self::Prompt { .. })
+    }
 }
 
 /// A model on the device.
@@ -130,13 +134,6 @@ pub struct Net {
     pub weights: DeviceWeights,
     pub sizes: Sizes,
     pub processors: u32,
-}
-
-/// A buffer as a kernel's argument.
-pub fn arg(handle: &Handle) -> BufferArg {
-    let size = handle.size_in_used() as usize;
-    // SAFETY: launches are unchecked and no kernel asks for a length.
-    unsafe { BufferArg::from_raw_parts(handle.clone(), size / 16) }
 }
 
 /// Partial sums for the next kernel to add up.
@@ -147,24 +144,39 @@ pub struct Parts {
     pub slab: u32,
 }
 
+/// What an addition to the residual stream still lacks, and which norm comes after it.
+struct Pending<'a> {
+    parts: Parts,
+    bias: Option<&'a Numbers>,
+    weight: &'a Numbers,
+    /// Whether cuBLAS takes what comes out.
+    plain: bool,
+}
+
 /// Tiles of an activation of so many rows.
 pub fn row_tiles(rows: u32) -> u32 {
     padded(rows) / fragment::TILE
 }
 
-pub fn cubes(x: u32, y: u32, z: u32) -> CubeCount {
-    CubeCount::Static(x, y, z)
+/// An activation's size as `fragment::spot` takes it.
+pub fn size(rows: u32, width: u32, plain: bool) -> u32 {
+    if plain { width } else { row_tiles(rows) }
 }
 
 impl Net {
     pub fn new(weights: DeviceWeights, sizes: Sizes) -> Self {
-        let hardware = &weights.client.properties().hardware;
-        let processors = hardware.num_streaming_multiprocessors.unwrap_or(64);
+        let processors = weights.stream.processors().unwrap_or(64);
         Self { weights, sizes, processors }
     }
 
-    pub fn client(&self) -> &Client {
-        &self.weights.client
+    pub fn stream(&self) -> &Stream {
+        &self.weights.stream
+    }
+
+    /// Whether cuBLASLt computes the products of prompts, and all but those of query, key and value in
+    /// decoding: these are three, and small.
+    pub fn plain(&self) -> bool {
+        self.weights.products.is_some()
     }
 
     /// Parts that decoding splits the shared dimension of a product into.
@@ -191,16 +203,17 @@ impl Net {
         let low_rank = self.weights.layers.iter().flat_map(|l| l.lora.iter().flatten()).map(|l| l.rank).max();
         let rank = u64::from(low_rank.unwrap_or(0));
         let make = |rows: u32, width: u32, size: u64| {
-            self.client().empty((u64::from(rows) * u64::from(width) * size).max(16) as usize)
+            self.stream().buffer(u64::from(rows) * u64::from(width) * size)
         };
         let pieces = narrow * self.sizes.q_heads * chunks;
         Scratch {
             hidden: make(wide, hidden, 4),
             x: make(wide, hidden, 2),
-            parts: self.client().empty((parts * 4) as usize),
+            parts: self.stream().buffer(parts * 4),
             q: make(wide, attended, 2),
             attended: make(wide, attended, 2),
             gated: make(wide, inner, 2),
+            up: make(if self.plain() { wide } else { 0 }, inner, 2),
             extra: make(if rank > 0 { wide } else { 0 }, 2 * inner, 4),
             inner: make(wide, 1, 4 * rank.max(1)),
             attention: make(pieces, self.sizes.dim, 4),
@@ -214,19 +227,14 @@ impl Net {
         let Sizes { kv_heads, dim, .. } = self.sizes;
         let size = u64::from(slots + 1) * u64::from(kv_heads * dim) * u64::from(capacity) * 2;
         let zeros = || {
-            let handle = self.client().empty(size as usize);
-            let lines = (size / 16) as u32;
-            let count = cubes(lines.div_ceil(UNITS).min(65_535), 1, 1);
-            // SAFETY: `lines` are the buffer's.
-            unsafe {
-                clear::launch_unchecked(self.client(), count, CubeDim::new_1d(UNITS), arg(&handle), lines)
-            };
-            handle
+            let buffer = self.stream().buffer(size);
+            self.stream().clear(buffer.pointer, size);
+            buffer
         };
         Cache {
             layers: self.weights.layers.iter().map(|_| (zeros(), zeros())).collect(),
-            cos: self.client().create_from_slice(f32::as_bytes(cos)),
-            sin: self.client().create_from_slice(f32::as_bytes(sin)),
+            cos: self.stream().upload(cos),
+            sin: self.stream().upload(sin),
             slots,
             capacity,
         }
@@ -235,104 +243,98 @@ impl Net {
     /// Copies the first `len` positions of a slot to another.
     pub fn copy_prefix(&self, cache: &Cache, from: u32, to: u32, len: u32) {
         let Sizes { kv_heads, dim, .. } = self.sizes;
+        let scalars = [from, to, len, kv_heads, cache.capacity, dim].map(Into::into);
         for (keys, values) in &cache.layers {
+            let launch = Launch {
+                name: "copy_prefix",
+                variant: [0; 5],
+                cubes: [kv_heads * dim, 2, 1],
+                units: UNITS,
+                buffers: &[keys.pointer, values.pointer],
+                scalars: &scalars,
+            };
             // SAFETY: both slots and `len` lie in the cache.
-            unsafe {
-                copy_prefix::launch_unchecked(
-                    self.client(),
-                    cubes(kv_heads * dim, 2, 1),
-                    CubeDim::new_1d(UNITS),
-                    arg(keys),
-                    arg(values),
-                    from,
-                    to,
-                    len,
-                    kv_heads,
-                    cache.capacity,
-                    dim,
-                );
-            }
+            unsafe { self.stream().launch(&launch, make::copy_prefix) };
         }
     }
 
     /// Computes a step: keys and values go to the cache, the wanted logits to the scratch.
     pub fn forward(&self, cache: &Cache, scratch: &Scratch, inputs: &Inputs, shape: Shape) {
-        let Sizes { hidden, vocab, .. } = self.sizes;
         let rows = shape.rows();
-        let embedding = &self.weights.embedding;
-        // SAFETY: ids are bounded in the kernel, and the scratch has room for `rows`.
-        unsafe {
-            embed::launch_unchecked(
-                self.client(),
-                cubes(rows, 1, 1),
-                CubeDim::new_1d(UNITS),
-                arg(&inputs.ids),
-                arg(&inputs.from),
-                arg(&inputs.results),
-                arg(&embedding.handle),
-                arg(&scratch.hidden),
-                hidden,
-                embedding.stride,
-                vocab,
-            );
-        }
-        let mut pending = (Parts { splits: 0, slab: 0 }, None);
+        self.embed(scratch, inputs, rows);
+        let (mut parts, mut bias) = (Parts { splits: 0, slab: 0 }, None);
         for (layer, kv) in self.weights.layers.iter().zip(&cache.layers) {
-            self.norm(scratch, pending, &layer.input_norm, None, rows);
+            let plain = self.plain() && shape.is_prompt();
+            self.norm(scratch, Pending { parts, bias, weight: &layer.input_norm, plain }, None, rows);
             self.attention(layer, cache, kv, scratch, inputs, shape);
-            let parts = self.project(
-                &scratch.attended,
-                [&layer.output],
-                &[Projection::Output],
-                layer,
-                scratch,
-                shape,
-            );
-            self.norm(scratch, (parts, layer.output_bias.as_ref()), &layer.post_norm, None, rows);
-            self.gated(layer, scratch, rows);
-            let parts =
-                self.project(&scratch.gated, [&layer.down], &[Projection::Down], layer, scratch, shape);
-            pending = (parts, layer.down_bias.as_ref());
+            parts = self.output(layer, scratch, shape);
+            bias = layer.output_bias.as_ref();
+            let plain = self.plain();
+            self.norm(scratch, Pending { parts, bias, weight: &layer.post_norm, plain }, None, rows);
+            self.gated(layer, scratch, shape);
+            parts = self.down(layer, scratch, shape);
+            bias = layer.down_bias.as_ref();
         }
         let picks = shape.picks();
         if picks == 0 {
             return;
         }
-        let picked = matches!(shape, Shape::Prompt { .. }).then_some(&inputs.picks);
-        self.norm(scratch, pending, &self.weights.norm, picked, picks);
         let head = &self.weights.head;
-        self.product(&scratch.x, [head], &scratch.logits, hidden, picks, 1);
+        let products = self.weights.products.as_ref().filter(|products| products.has(head));
+        let picked = shape.is_prompt().then_some(inputs.picks);
+        let plain = products.is_some();
+        self.norm(scratch, Pending { parts, bias, weight: &self.weights.norm, plain }, picked, picks);
+        let (x, logits) = (scratch.x.pointer, scratch.logits.pointer);
+        match products {
+            // Prompts and decoding alike.
+            // SAFETY: the logits have the padded rows.
+            Some(products) => unsafe {
+                products.multiply(self.stream(), head, [x, logits], padded(picks), false);
+            },
+            None => self.product(x, [head], logits, self.sizes.hidden, picks, 1),
+        }
+    }
+
+    fn embed(&self, scratch: &Scratch, inputs: &Inputs, rows: u32) {
+        let embedding = &self.weights.embedding;
+        let launch = Launch {
+            name: "embed",
+            variant: [0; 5],
+            cubes: [rows, 1, 1],
+            units: UNITS,
+            buffers: &[inputs.ids, inputs.from, inputs.results, embedding.pointer, scratch.hidden.pointer],
+            scalars: &[self.sizes.hidden, embedding.stride, self.sizes.vocab].map(Into::into),
+        };
+        // SAFETY: ids are bounded in the kernel, and the scratch has room for `rows`.
+        unsafe { self.stream().launch(&launch, make::embed) };
     }
 
     /// Adds what is pending to the residual stream and writes its norm to `x`.
-    fn norm(
-        &self,
-        scratch: &Scratch,
-        (parts, bias): (Parts, Option<&Handle>),
-        weight: &Handle,
-        picks: Option<&Handle>,
-        rows: u32,
-    ) {
+    fn norm(&self, scratch: &Scratch, pending: Pending, picks: Option<u64>, rows: u32) {
+        let Pending { parts, bias, weight, plain } = pending;
+        let flags = [bias.is_some(), picks.is_some(), plain];
+        let width = self.sizes.hidden;
+        let launch = Launch {
+            name: "add_and_norm",
+            variant: [parts.splits, flags[0].into(), flags[1].into(), flags[2].into(), 0],
+            cubes: [rows, 1, 1],
+            units: NORM_UNITS,
+            buffers: &[
+                scratch.parts.pointer,
+                bias.unwrap_or(weight).pointer,
+                picks.unwrap_or(weight.pointer),
+                weight.pointer,
+                scratch.hidden.pointer,
+                scratch.x.pointer,
+            ],
+            scalars: &[
+                (width / 4).into(),
+                (parts.slab / 4).into(),
+                size(rows, width, plain).into(),
+                self.sizes.eps.into(),
+            ],
+        };
         // SAFETY: picks are rows of the step.
-        unsafe {
-            add_and_norm::launch_unchecked(
-                self.client(),
-                cubes(rows, 1, 1),
-                CubeDim::new_1d(NORM_UNITS),
-                arg(&scratch.parts),
-                arg(bias.unwrap_or(weight)),
-                arg(picks.unwrap_or(weight)),
-                arg(weight),
-                arg(&scratch.hidden),
-                arg(&scratch.x),
-                self.sizes.hidden / 4,
-                parts.slab / 4,
-                row_tiles(rows),
-                self.sizes.eps,
-                parts.splits,
-                bias.is_some(),
-                picks.is_some(),
-            );
-        }
+        unsafe { self.stream().launch(&launch, |s| make::add_and_norm(s, parts.splits, flags)) };
     }
 }

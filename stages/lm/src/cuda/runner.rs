@@ -5,18 +5,12 @@
 //! ended wasted a row; others find their next token already computed.
 
 use std::collections::HashMap;
-use std::pin::Pin;
-
-use burn::tensor::{Device, DeviceType};
-use cubecl::bytes::Bytes;
-use cubecl::client::Graph;
-use cubecl::prelude::*;
-use cubecl::server::{Handle, ServerError};
 
 use super::control::{Control, Row, Token};
 use super::kernels::sample::{BROKEN, RESULT};
 use super::net::{CHUNK, Cache, Net, Scratch, Shape, Sizes};
 use super::sampler::{Draws, Sampler};
+use super::stream::{Buffer, Graph, Inbox};
 use super::weights::DeviceWeights;
 use crate::adapter::Adapter;
 use crate::generate::{Choice, Draw};
@@ -28,12 +22,11 @@ const POSITIONS: usize = 64;
 /// Rows of a prompt batch, at most.
 pub const PROMPT_ROWS: u32 = 4096;
 
-type Read = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
-
 /// A step that is under way.
 struct Ahead {
     rows: Vec<Row>,
-    read: Read,
+    /// Which inbox its results go to.
+    inbox: usize,
 }
 
 /// What a step decodes with.
@@ -51,8 +44,12 @@ struct Room {
     sampler: Sampler,
     decode: Control,
     prompt: Control,
-    results: Handle,
-    prompt_results: Handle,
+    results: Buffer,
+    prompt_results: Buffer,
+    /// Of the present decoding step and of the one ahead of it, in turns; and of prompts.
+    inboxes: [Inbox; 2],
+    turn: usize,
+    prompt_inbox: Inbox,
     /// Sequences that decode at once, at most.
     batch: u32,
     graphs: HashMap<Key, Graph>,
@@ -62,9 +59,10 @@ struct Room {
 
 /// A model and its cache on a GPU.
 pub(crate) struct CudaRunner {
+    // Freed before the weights.
+    room: Option<Room>,
     net: Net,
     rope: Rope,
-    room: Option<Room>,
     ahead: Option<Ahead>,
     /// Whether recording steps as graphs works here.
     record: bool,
@@ -74,18 +72,24 @@ impl CudaRunner {
     /// A runner without room for a sequence yet; `None` for a model that is not bf16 on a CUDA
     /// device, or of a shape that the kernels do not take.
     pub fn new(model: &Model, adapter: Option<&Adapter>) -> Option<Self> {
-        let device = model.device().without_autodiff();
-        let cuda = Device::enumerate(DeviceType::Cuda).into_iter().any(|d| d == device);
-        let sizes = cuda.then(|| Sizes::new(model.config())).flatten()?;
+        let sizes = Sizes::new(model.config())?;
         let weights = DeviceWeights::new(model, adapter)?;
         let net = Net::new(weights, sizes);
         Some(Self { net, rope: model.rope().clone(), room: None, ahead: None, record: true })
+    }
+
+    /// What computes: kernels of our own alone, or with products through cuBLASLt. The two differ in
+    /// low bits.
+    pub fn name(&self) -> &'static str {
+        if self.net.plain() { "cuda with cublas" } else { "cuda" }
     }
 
     /// Makes room for `slots` sequences of up to `capacity` tokens. Says whether what was cached
     /// before is still there.
     pub fn reserve(&mut self, slots: usize, capacity: usize) -> bool {
         self.ahead = None;
+        // What burn still does to the weights comes first.
+        self.net.stream().settle();
         let capacity = capacity.next_multiple_of(POSITIONS) as u32;
         let slots = slots as u32;
         if let Some(room) = &self.room
@@ -102,13 +106,17 @@ impl CudaRunner {
         let batch = bucket(slots);
         let chunks = capacity.div_ceil(CHUNK).next_power_of_two();
         let scratch = net.scratch(PROMPT_ROWS, batch, chunks, batch);
-        let client = net.client();
+        let stream = net.stream();
+        let inbox = || stream.inbox((batch * RESULT) as usize);
         self.room = Some(Room {
-            sampler: Sampler::new(client, batch, net.sizes.vocab),
-            decode: Control::new(client, batch),
-            prompt: Control::new(client, PROMPT_ROWS),
-            results: Sampler::results(client, batch),
-            prompt_results: Sampler::results(client, batch),
+            sampler: Sampler::new(stream, batch, net.sizes.vocab),
+            decode: Control::new(stream, batch),
+            prompt: Control::new(stream, PROMPT_ROWS),
+            results: Sampler::results(stream, batch),
+            prompt_results: Sampler::results(stream, batch),
+            inboxes: [inbox(), inbox()],
+            turn: 0,
+            prompt_inbox: inbox(),
             cache,
             scratch,
             batch,
@@ -132,7 +140,7 @@ impl CudaRunner {
 
     /// Bytes of keys and values unless told otherwise: an eighth of the device's memory.
     pub fn cache_bytes(&self) -> u64 {
-        self.net.client().properties().memory.max_memory().unwrap_or(32 << 30) / 8
+        self.net.stream().memory().unwrap_or(32 << 30) / 8
     }
 
     /// Graphs recorded so far.
@@ -144,14 +152,18 @@ impl CudaRunner {
     /// where the logits are not finite.
     ///
     /// # Errors
-    /// What the device reports.
+    /// What failed on the device first.
     pub fn step(
         &mut self,
         segments: &[Segment],
         draws: &[Draw],
         usable: usize,
-    ) -> Result<Vec<Option<Choice>>, ServerError> {
+    ) -> Result<Vec<Option<Choice>>, String> {
         let mut choices = vec![None; draws.len()];
+        if let Some(failure) = self.net.stream().failure() {
+            self.room = None;
+            return Err(failure);
+        }
         let Some(mut room) = self.room.take() else { return Ok(choices) };
         let mut decoding = Vec::new();
         let mut prompts = Vec::new();
@@ -172,13 +184,16 @@ impl CudaRunner {
             // What runs ahead belongs to sequences that are gone; their slots may be given away.
             self.ahead = None;
         } else {
-            self.decode(&mut room, &decoding, &step, prompts.is_empty(), &mut choices)?;
+            self.decode(&mut room, &decoding, &step, prompts.is_empty(), &mut choices);
         }
         let mut rest = &prompts[..];
         while !rest.is_empty() {
             let (taken, left) = rest.split_at(fitting(rest, room.batch));
-            self.prompt(&mut room, taken, &step, &mut choices)?;
+            self.prompt(&mut room, taken, &step, &mut choices);
             rest = left;
+        }
+        if let Some(failure) = self.net.stream().failure() {
+            return Err(failure);
         }
         self.room = Some(room);
         Ok(choices)
@@ -192,7 +207,7 @@ impl CudaRunner {
         step: &Step,
         alone: bool,
         choices: &mut [Option<Choice>],
-    ) -> Result<(), ServerError> {
+    ) {
         let wanted = |segment: &Segment| (segment.slot as u32, segment.start as u32);
         let at = |ahead: &Ahead, segment: &Segment| {
             ahead.rows.iter().position(|row| (row.slot, row.position) == wanted(segment))
@@ -223,15 +238,15 @@ impl CudaRunner {
             let rows = rows.collect();
             self.ahead = Some(self.launch(room, rows, decoding, step, 1));
         }
-        let results = results(now.read)?;
+        let count = now.rows.len() * RESULT as usize;
+        let results = self.net.stream().receive(&room.inboxes[now.inbox], count);
         for ((_, draw), place) in decoding.iter().zip(places) {
             choices[*draw] = choice(&results, place);
         }
         if !step.plain {
             let wanted: Vec<usize> = decoding.iter().map(|(_, draw)| *draw).collect();
-            self.choose_here(room, &wanted, step, choices)?;
+            self.choose_here(room, &wanted, step, choices);
         }
-        Ok(())
     }
 
     /// Launches a decoding step of `rows`, `later` tokens after the draws' own.
@@ -251,7 +266,7 @@ impl CudaRunner {
         for index in rows.len()..padded as usize {
             room.decode.idle(index, room.cache.slots);
         }
-        room.decode.send();
+        room.decode.send(self.net.stream());
         let longest = rows.iter().map(|row| row.position + 1).max().unwrap_or(1);
         let chunks = longest.div_ceil(CHUNK).next_power_of_two();
         let key = Key {
@@ -260,36 +275,25 @@ impl CudaRunner {
             usable: step.usable,
         };
         self.run(room, key);
-        Ahead { rows, read: read(self.net.client(), &room.results) }
+        room.turn = 1 - room.turn;
+        let count = rows.len() * RESULT as usize;
+        self.net.stream().post(&room.inboxes[room.turn], room.results.pointer, count);
+        Ahead { rows, inbox: room.turn }
     }
 
     /// Runs a decoding step, as a graph from its second time on.
     fn run(&mut self, room: &mut Room, key: Key) {
         if let Some(graph) = room.graphs.get(&key) {
-            // SAFETY: the graph's buffers are the room's, which owns it, and every launch is on this
-            // thread's stream.
-            if unsafe { graph.replay() }.is_ok() {
-                return;
-            }
-            self.record = false;
+            return self.net.stream().replay(graph);
         }
-        let client = self.net.client();
-        let again = room.seen.contains(&key);
-        if !(self.record && again) {
+        // The first run loads what it needs, the second is also recorded.
+        self.decode_step(room, key);
+        if !room.seen.contains(&key) {
             room.seen.push(key);
-            return self.decode_step(room, key);
-        }
-        // The first run is the step itself, the second is only recorded.
-        let prepared = client.graph_prepare().is_ok();
-        self.decode_step(room, key);
-        if !prepared || client.start_capture().is_err() {
-            self.record = false;
-            return;
-        }
-        self.decode_step(room, key);
-        match client.stop_capture() {
-            Ok(graph) => drop(room.graphs.insert(key, graph)),
-            Err(_) => self.record = false,
+        } else if self.record {
+            let graph = self.net.stream().record(|| self.decode_step(room, key));
+            self.record = graph.is_some();
+            room.graphs.extend(graph.map(|graph| (key, graph)));
         }
     }
 
@@ -297,14 +301,15 @@ impl CudaRunner {
         let inputs = room.decode.inputs(&room.results);
         self.net.forward(&room.cache, &room.scratch, &inputs, key.shape);
         let draws = Draws {
-            temperatures: &room.decode.temperatures(),
-            uniforms: &room.decode.uniforms(),
-            filters: &room.decode.filters(),
+            temperatures: room.decode.temperatures(),
+            uniforms: room.decode.uniforms(),
+            filters: room.decode.filters(),
             stride: room.decode.stride(),
             filtered: key.filtered,
             usable: key.usable,
         };
-        room.sampler.choose(&room.scratch.logits, key.shape.picks(), &draws, &room.results);
+        let logits = room.scratch.logits.pointer;
+        room.sampler.choose(self.net.stream(), logits, key.shape.picks(), &draws, &room.results);
     }
 
     /// Prompt segments, each with the number of its draw, if it wants logits.
@@ -314,13 +319,13 @@ impl CudaRunner {
         segments: &[(&Segment, Option<usize>)],
         step: &Step,
         choices: &mut [Option<Choice>],
-    ) -> Result<(), ServerError> {
+    ) {
         // Segments longer than the scratch go through it in parts.
         let mut control = Prompt::default();
         for &(segment, draw) in segments {
             for (part, tokens) in segment.tokens.chunks(PROMPT_ROWS as usize).enumerate() {
                 if control.rows + tokens.len() > PROMPT_ROWS as usize {
-                    self.prompt_step(room, std::mem::take(&mut control), step, choices)?;
+                    self.prompt_step(room, std::mem::take(&mut control), step, choices);
                 }
                 let start = segment.start + part * PROMPT_ROWS as usize;
                 let last = start + tokens.len() == segment.start + segment.tokens.len();
@@ -330,13 +335,7 @@ impl CudaRunner {
         self.prompt_step(room, control, step, choices)
     }
 
-    fn prompt_step(
-        &self,
-        room: &mut Room,
-        prompt: Prompt,
-        step: &Step,
-        choices: &mut [Option<Choice>],
-    ) -> Result<(), ServerError> {
+    fn prompt_step(&self, room: &mut Room, prompt: Prompt, step: &Step, choices: &mut [Option<Choice>]) {
         let control = &mut room.prompt;
         let mut row = 0;
         for (index, (slot, start, tokens)) in prompt.segments.iter().enumerate() {
@@ -351,53 +350,44 @@ impl CudaRunner {
             control.pick(index, row);
             control.draw(index, &step.draws[draw], 0);
         }
-        control.send();
+        control.send(self.net.stream());
         let longest = prompt.segments.iter().map(|(_, _, tokens)| tokens.len() as u32).max().unwrap_or(0);
         let picks = prompt.picks.len() as u32;
         let shape = Shape::Prompt { rows: row, segments: prompt.segments.len() as u32, longest, picks };
         self.net.forward(&room.cache, &room.scratch, &control.inputs(&room.prompt_results), shape);
         if picks == 0 {
-            return Ok(());
+            return;
         }
         let draws = Draws {
-            temperatures: &control.temperatures(),
-            uniforms: &control.uniforms(),
-            filters: &control.filters(),
+            temperatures: control.temperatures(),
+            uniforms: control.uniforms(),
+            filters: control.filters(),
             stride: control.stride(),
             filtered: prompt.picks.iter().any(|&(_, draw)| step.draws[draw].filters()),
             usable: step.usable,
         };
-        room.sampler.choose(&room.scratch.logits, picks, &draws, &room.prompt_results);
-        let results = results(read(self.net.client(), &room.prompt_results))?;
+        let stream = self.net.stream();
+        room.sampler.choose(stream, room.scratch.logits.pointer, picks, &draws, &room.prompt_results);
+        let count = (picks * RESULT) as usize;
+        stream.post(&room.prompt_inbox, room.prompt_results.pointer, count);
+        let results = stream.receive(&room.prompt_inbox, count);
         let wanted: Vec<usize> = prompt.picks.iter().map(|&(_, draw)| draw).collect();
         for (index, &draw) in wanted.iter().enumerate() {
             choices[draw] = choice(&results, index);
         }
         if !step.plain {
-            self.choose_here(room, &wanted, step, choices)?;
+            self.choose_here(room, &wanted, step, choices);
         }
-        Ok(())
     }
 
     /// Chooses on the host from the logits of the step just done, where a draw needs more than the
     /// device knows (the repetition penalty: which tokens were seen).
-    fn choose_here(
-        &self,
-        room: &Room,
-        wanted: &[usize],
-        step: &Step,
-        choices: &mut [Option<Choice>],
-    ) -> Result<(), ServerError> {
+    fn choose_here(&self, room: &Room, wanted: &[usize], step: &Step, choices: &mut [Option<Choice>]) {
         let vocab = self.net.sizes.vocab as usize;
-        let used = (wanted.len() * vocab * 4) as u64;
-        let logits = room.scratch.logits.clone();
-        let logits = logits.clone().offset_end(logits.size() - used);
-        let bytes = self.net.client().read_one(logits)?;
-        let logits = f32::from_bytes(&bytes);
+        let logits = self.net.stream().read(room.scratch.logits.pointer, wanted.len() * vocab);
         for (row, &draw) in logits.chunks_exact(vocab).zip(wanted) {
             choices[draw] = step.draws[draw].choose(&mut row.to_vec(), step.usable as usize);
         }
-        Ok(())
     }
 }
 
@@ -440,21 +430,6 @@ fn fitting(segments: &[(&Segment, Option<usize>)], picks: u32) -> usize {
 /// Batch sizes that have graphs of their own.
 fn bucket(rows: u32) -> u32 {
     if rows <= 64 { rows.next_power_of_two() } else { rows.next_multiple_of(64) }
-}
-
-/// Starts copying a buffer to the host, after everything launched so far.
-fn read(client: &Client, buffer: &Handle) -> Read {
-    let read: Pin<Box<dyn Future<Output = _> + Send + '_>> =
-        Box::pin(client.read_async(vec![buffer.clone()]));
-    // SAFETY: the copy is submitted by the call and the future is the server's own; that it borrows
-    // the client is in its signature alone.
-    unsafe { std::mem::transmute::<_, Read>(read) }
-}
-
-/// The numbers of a step's results.
-fn results(read: Read) -> Result<Vec<u32>, ServerError> {
-    let bytes = cubecl::future::block_on(read)?;
-    Ok(bytes.first().map_or_else(Vec::new, |bytes| u32::from_bytes(bytes).to_vec()))
 }
 
 fn choice(results: &[u32], row: usize) -> Option<Choice> {

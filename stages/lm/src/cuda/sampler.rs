@@ -1,30 +1,28 @@
 //! Choosing tokens as kernel launches.
 
-use cubecl::prelude::*;
-use cubecl::server::Handle;
-
+use super::kernels::make;
 use super::kernels::rows::UNITS;
-use super::kernels::sample::{CHUNK, RESULT, STATS, choose, cutoff, survey, weigh};
-use super::net::arg;
+use super::kernels::sample::{CHUNK, RESULT, STATS};
+use super::stream::{Buffer, Launch, Stream};
+use crate::nvidia::kernel::Scalar;
 
 /// Room for choosing the tokens of up to so many rows.
 pub struct Sampler {
-    client: Client,
     vocab: u32,
     chunks: u32,
-    stats: Handle,
-    sums: Handle,
-    cutoffs: Handle,
+    stats: Buffer,
+    sums: Buffer,
+    cutoffs: Buffer,
 }
 
 /// How the rows choose, as the host wrote it.
-pub struct Draws<'a> {
+pub struct Draws {
     /// 0 chooses the likeliest.
-    pub temperatures: &'a Handle,
+    pub temperatures: u64,
     /// Numbers in (0, 1).
-    pub uniforms: &'a Handle,
+    pub uniforms: u64,
     /// Top-k, top-p and min-p, `[3, stride]`.
-    pub filters: &'a Handle,
+    pub filters: u64,
     /// Rows between two filters.
     pub stride: u32,
     /// Whether any row filters.
@@ -34,78 +32,49 @@ pub struct Draws<'a> {
 }
 
 impl Sampler {
-    pub fn new(client: &Client, rows: u32, vocab: u32) -> Self {
+    pub fn new(stream: &Stream, rows: u32, vocab: u32) -> Self {
         let chunks = vocab.div_ceil(CHUNK);
-        let make = |width: u32| client.empty((rows * width * 4).max(16) as usize);
-        Self {
-            client: client.clone(),
-            vocab,
-            chunks,
-            stats: make(chunks * STATS),
-            sums: make(chunks),
-            cutoffs: make(1),
-        }
+        let make = |width: u32| stream.buffer(u64::from(rows) * u64::from(width) * 4);
+        Self { vocab, chunks, stats: make(chunks * STATS), sums: make(chunks), cutoffs: make(1) }
     }
 
     /// A buffer for the results of `rows` rows.
-    pub fn results(client: &Client, rows: u32) -> Handle {
-        client.empty((rows * RESULT * 4) as usize)
+    pub fn results(stream: &Stream, rows: u32) -> Buffer {
+        stream.buffer(u64::from(rows * RESULT) * 4)
     }
 
     /// Chooses a token for each row of `logits` `[rows, vocab]`.
-    pub fn choose(&self, logits: &Handle, rows: u32, draws: &Draws, results: &Handle) {
-        let (client, vocab, usable, chunks) = (&self.client, self.vocab, draws.usable, self.chunks);
-        let units = CubeDim::new_1d(UNITS);
-        let by_chunk = || CubeCount::Static(chunks, rows, 1);
-        let by_row = || CubeCount::Static(rows, 1, 1);
+    pub fn choose(&self, stream: &Stream, logits: u64, rows: u32, draws: &Draws, results: &Buffer) {
+        let (vocab, usable, chunks) = (self.vocab.into(), draws.usable.into(), self.chunks);
+        let (stats, sums, cutoffs) = (self.stats.pointer, self.sums.pointer, self.cutoffs.pointer);
+        let filtered = draws.filtered;
+        let (by_chunk, by_row) = ([chunks, rows, 1], [rows, 1, 1]);
         // SAFETY: there is room for `rows`, and chosen ids lie in the vocabulary.
         unsafe {
-            survey::launch_unchecked(client, by_chunk(), units, arg(logits), arg(&self.stats), vocab, usable);
-            if draws.filtered {
-                cutoff::launch_unchecked(
-                    client,
-                    by_row(),
-                    units,
-                    arg(logits),
-                    arg(&self.stats),
-                    arg(draws.temperatures),
-                    arg(draws.filters),
-                    arg(&self.cutoffs),
-                    vocab,
-                    usable,
-                    chunks,
-                    draws.stride,
-                );
+            let (buffers, scalars) = ([logits, stats], [vocab, usable]);
+            stream.launch(&launch("survey", filtered, by_chunk, &buffers, &scalars), make::survey);
+            if filtered {
+                let buffers = [logits, stats, draws.temperatures, draws.filters, cutoffs];
+                let scalars = [vocab, usable, chunks.into(), draws.stride.into()];
+                stream.launch(&launch("cutoff", filtered, by_row, &buffers, &scalars), make::cutoff);
             }
-            weigh::launch_unchecked(
-                client,
-                by_chunk(),
-                units,
-                arg(logits),
-                arg(&self.stats),
-                arg(draws.temperatures),
-                arg(&self.cutoffs),
-                arg(&self.sums),
-                vocab,
-                usable,
-                draws.filtered,
-            );
-            choose::launch_unchecked(
-                client,
-                by_row(),
-                units,
-                arg(logits),
-                arg(&self.stats),
-                arg(&self.sums),
-                arg(draws.temperatures),
-                arg(draws.uniforms),
-                arg(&self.cutoffs),
-                arg(results),
-                vocab,
-                usable,
-                chunks,
-                draws.filtered,
-            );
+            let (buffers, scalars) = ([logits, stats, draws.temperatures, cutoffs, sums], [vocab, usable]);
+            let weigh = launch("weigh", filtered, by_chunk, &buffers, &scalars);
+            stream.launch(&weigh, |s| make::weigh(s, filtered));
+            let buffers = [logits, stats, sums, draws.temperatures, draws.uniforms, cutoffs, results.pointer];
+            let scalars = [vocab, usable, chunks.into()];
+            let choose = launch("choose", filtered, by_row, &buffers, &scalars);
+            stream.launch(&choose, |s| make::choose(s, filtered));
         }
     }
+}
+
+fn launch<'a>(
+    name: &'static str,
+    filtered: bool,
+    cubes: [u32; 3],
+    buffers: &'a [u64],
+    scalars: &'a [Scalar],
+) -> Launch<'a> {
+    Launch { name, variant: [filtered.into(), 0, 0, 0, 0], cubes, units: UNITS, buffers, scalars }
 }

@@ -265,7 +265,11 @@ impl<'t> Engine<'t> {
         };
         statistics.steps += 1;
         for segment in segments {
-            batch.slots.extend(segment.slot, &segment.tokens);
+            // Elsewhere than on the host, a token computed while decoding differs in low bits from the
+            // same in a prompt: who took it over would depend on what ran before.
+            if !segment.decoding || self.runner.is_exact() {
+                batch.slots.extend(segment.slot, &segment.tokens);
+            }
             let owner = batch.running.iter_mut().find(|s| s.slot == segment.slot);
             if let Some(sequence) = owner {
                 statistics.prompt_tokens += segment.tokens.len() * usize::from(!sequence.is_decoding());

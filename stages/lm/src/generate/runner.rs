@@ -42,9 +42,14 @@ impl Runner {
         match self {
             Self::Host(_) => "host",
             #[cfg(feature = "cuda")]
-            Self::Cuda(_) => "cuda",
+            Self::Cuda(runner) => runner.name(),
             Self::Tensor(_) => "tensors",
         }
+    }
+
+    /// Whether decoding a token gives the same bits as the same token in a prompt.
+    pub fn is_exact(&self) -> bool {
+        matches!(self, Self::Host(_))
     }
 
     /// Bytes of one cached number.
@@ -111,8 +116,7 @@ impl Runner {
             Self::Host(runner) => runner.forward(segments),
             #[cfg(feature = "cuda")]
             Self::Cuda(runner) => {
-                let failed = |error: cubecl::server::ServerError| GenerateError::Device(error.to_string());
-                return runner.step(segments, draws, usable).map_err(failed);
+                return runner.step(segments, draws, usable).map_err(GenerateError::Device);
             }
             Self::Tensor(runner) => runner.forward(segments),
         };

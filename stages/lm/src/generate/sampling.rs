@@ -43,9 +43,6 @@ impl Draw<'_> {
     }
 }
 
-/// A token with its transformed logit.
-type Candidate = (f32, u32);
-
 /// Chooses one of the first `usable` tokens; rows of the vocabulary above are padding. `logits` are
 /// the model's, `[vocab]`; `seen` are the distinct tokens of prompt and sample; `uniform` is a number
 /// in (0, 1) that decides among them. `None` when the logits are not finite.
@@ -75,8 +72,7 @@ fn choose(
         return Some(Choice { id, logprob: 0.0, model_logprob: model_logprob(id, logits) });
     }
     let (id, logprob) = if params.top_k > 0 || params.top_p < 1.0 || params.min_p > 0.0 {
-        let kept = candidates(logits, params);
-        draw(&kept, params.temperature, uniform)
+        draw(logits, cutoff(logits, params), params.temperature, uniform)
     } else {
         // The exponentials above serve again when nothing was transformed.
         let sum = match params.temperature == 1.0 && params.repetition_penalty == 1.0 && !padded {
@@ -131,55 +127,47 @@ fn invert(weights: &[f32], uniform: f64) -> usize {
     weights.iter().rposition(|&w| w > 0.0).unwrap_or(0)
 }
 
-/// What top-k, top-p and min-p leave, likeliest first; equal logits in order of their ids.
-fn candidates(logits: &[f32], params: &SamplingParams) -> Vec<Candidate> {
-    let order = |a: &Candidate, b: &Candidate| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-    let mut all: Vec<Candidate> = logits.iter().zip(0u32..).map(|(&l, id)| (l, id)).collect();
-    if params.top_k > 0 && params.top_k < all.len() {
-        all.select_nth_unstable_by(params.top_k - 1, order);
-        all.truncate(params.top_k);
+/// The smallest logit that top-k, top-p and min-p leave. Equal logits stay or go together, so that which
+/// ones stay does not hang on how they are sorted.
+fn cutoff(logits: &[f32], params: &SamplingParams) -> f32 {
+    let descending = |a: &f32, b: &f32| b.total_cmp(a);
+    let mut sorted = logits.to_vec();
+    if params.top_k > 0 && params.top_k < sorted.len() {
+        let (_, &mut least, _) = sorted.select_nth_unstable_by(params.top_k - 1, descending);
+        sorted.retain(|&logit| logit >= least);
     }
-    all.sort_unstable_by(order);
-    let max = f64::from(all[0].0);
-    let temperature = f64::from(params.temperature);
-    let weight = |c: &Candidate| ((f64::from(c.0) - max) / temperature).exp();
+    sorted.sort_unstable_by(descending);
+    let (max, temperature) = (f64::from(sorted[0]), f64::from(params.temperature));
+    let weight = |logit: f32| ((f64::from(logit) - max) / temperature).exp();
+    let mut kept = sorted.len();
     if params.top_p < 1.0 {
-        let total: f64 = all.iter().map(weight).sum();
+        let total: f64 = sorted.iter().map(|&logit| weight(logit)).sum();
         let mut reached = 0.0;
         // A token stays while the ones before it have not reached top-p.
-        let keep = all.iter().take_while(|c| {
+        let stay = sorted.iter().take_while(|&&logit| {
             let stays = reached < f64::from(params.top_p) * total;
-            reached += weight(c);
+            reached += weight(logit);
             stays
         });
-        let keep = keep.count().max(1);
-        all.truncate(keep);
+        kept = stay.count();
     }
     if params.min_p > 0.0 {
-        let keep = all.iter().take_while(|c| weight(c) >= f64::from(params.min_p)).count();
-        all.truncate(keep.max(1));
+        let stay = sorted.iter().take_while(|&&logit| weight(logit) >= f64::from(params.min_p));
+        kept = kept.min(stay.count());
     }
-    all
+    sorted[kept.max(1) - 1]
 }
 
-/// Draws one of the candidates, likeliest first, with its log-probability among them.
-fn draw(kept: &[Candidate], temperature: f32, uniform: f64) -> (u32, f32) {
-    let scaled = |c: &Candidate| (f64::from(c.0) - f64::from(kept[0].0)) / f64::from(temperature);
-    let total: f64 = kept.iter().map(|c| scaled(c).exp()).sum();
-    let mut target = uniform * total;
-    let mut chosen = &kept[0];
-    for candidate in kept {
-        let weight = scaled(candidate).exp();
-        if weight == 0.0 {
-            break;
-        }
-        chosen = candidate;
-        target -= weight;
-        if target < 0.0 {
-            break;
-        }
-    }
-    (chosen.1, (scaled(chosen) - total.ln()) as f32)
+/// Draws one of the logits from `least` on, with its log-probability among them. In the order of ids, as
+/// without a cutoff.
+fn draw(logits: &[f32], least: f32, temperature: f32, uniform: f64) -> (u32, f32) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let scaled = |logit: f32| (f64::from(logit) - f64::from(max)) / f64::from(temperature);
+    let weights: Vec<f32> =
+        logits.iter().map(|&l| if l >= least { scaled(l).exp() as f32 } else { 0.0 }).collect();
+    let total: f64 = logits.iter().filter(|l| **l >= least).map(|&l| scaled(l).exp()).sum();
+    let chosen = invert(&weights, uniform);
+    (chosen as u32, (scaled(logits[chosen]) - total.ln()) as f32)
 }
 
 #[cfg(test)]
@@ -279,6 +267,31 @@ mod tests {
                 let mut logits = [f32::NEG_INFINITY, 0.0, -200.0, f32::NEG_INFINITY];
                 assert_eq!(choose(&mut logits, 4, &[], &p, uniform).unwrap().id, 1);
             }
+        }
+    }
+
+    #[test]
+    fn equal_logits_stay_or_go_together() {
+        let logits = [1.0, 0.0, 1.0, 1.0, 3.0];
+        for (p, least) in [
+            (params(|p| p.top_k = 2), 1.0),
+            (params(|p| p.top_k = 1), 3.0),
+            // 0.69 of the probability is the likeliest's, 0.78 with the next
+            (params(|p| p.top_p = 0.75), 1.0),
+            (params(|p| p.min_p = 0.1), 1.0),
+        ] {
+            assert_eq!(cutoff(&logits, &p), least, "{p:?}");
+        }
+    }
+
+    /// A filter that leaves everything changes no draw.
+    #[test]
+    fn filters_keep_the_order_of_draws() {
+        let stream = Stream::new(5, 0);
+        for i in 0..200 {
+            let draw =
+                |p: &SamplingParams| choose(&mut LOGITS.to_vec(), 6, &[], p, stream.uniform(i)).unwrap().id;
+            assert_eq!(draw(&params(|p| p.top_k = 6)), draw(&params(|_| {})));
         }
     }
 

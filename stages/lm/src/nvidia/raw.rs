@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
+use burn::backend::Cuda;
+use burn::tensor::Tensor;
 use burn_cubecl::cubecl::Device;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -27,7 +29,7 @@ pub(super) fn index(tensor: &CubeTensor) -> Option<usize> {
 }
 
 /// Makes the GPU's context, which burn uses too, the calling thread's.
-pub(super) fn enter(index: usize) -> Result<(), DriverError> {
+pub(crate) fn enter(index: usize) -> Result<(), DriverError> {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let context = match contexts.get(&index) {
         Some(&context) => context,
@@ -45,7 +47,7 @@ pub(super) fn enter(index: usize) -> Result<(), DriverError> {
 }
 
 /// Waits for everything that the current context's GPU was given.
-pub(super) fn wait() -> Result<(), DriverError> {
+pub(crate) fn wait() -> Result<(), DriverError> {
     result::ctx::synchronize()
 }
 
@@ -62,6 +64,26 @@ pub(super) fn with_pointers<const N: usize, T>(
     let mut pointers = resources.iter().map(|resource| resource.resource().ptr);
     let pointers = std::array::from_fn(|_| pointers.next().unwrap_or_default());
     Some(hold(pointers))
+}
+
+/// What keeps a tensor's buffer where it is.
+pub(crate) type Held = Box<dyn std::any::Any>;
+
+/// GPU, address and numbers from row to row of a tensor whose rows are whole, for as long as what comes
+/// with them is kept.
+pub(crate) fn hold<const D: usize>(tensor: &Tensor<D>) -> Option<(usize, u64, usize, Held)> {
+    let tensor = tensor.clone().without_autodiff().try_into_primitive::<Cuda>().ok()?;
+    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+    let dense = |dim: usize| shape[dim] == 1 || strides[dim] == strides[dim + 1] * shape[dim + 1];
+    // further dimensions must follow from the last two
+    if strides[D - 1] != 1 || !(0..D.saturating_sub(2)).all(dense) {
+        return None;
+    }
+    let leading = if D == 1 { shape[0] } else { strides[D - 2] };
+    let gpu = index(&tensor)?;
+    let resource = tensor.client.get_resource::<Server>(tensor.handle.clone()).ok()?;
+    let pointer = resource.resource().ptr;
+    Some((gpu, pointer, leading, Box::new((resource, tensor.handle))))
 }
 
 /// Bytes of a GPU's memory, where there is such a GPU. Takes none of it.

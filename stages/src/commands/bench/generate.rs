@@ -1,5 +1,4 @@
-//! `pipeline bench generate` and `check`: how fast a device generates, and whether it agrees with the
-//! CPU.
+//! `pipeline bench generate`: how fast a device generates.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::time::Instant;
 use burn::tensor::DType;
 use engine::cli::CliError;
 use lm::checkpoint::Checkpoint;
-use lm::generate::{Engine, EngineOptions, Event, Request, Sample, SamplingParams};
+use lm::generate::{Engine, EngineOptions, Event, Request, SamplingParams};
 use lm::model::Model;
 use lm::rng::Stream;
 use serde_json::{Value, json};
@@ -48,41 +47,15 @@ pub struct Generate {
     tensors: bool,
 }
 
-/// Arguments of `bench check`.
-#[derive(Debug, clap::Args)]
-pub struct Check {
-    /// A checkpoint folder or GGUF file.
-    model: PathBuf,
-    /// The device to check.
-    #[arg(long, default_value = "cuda:0")]
-    device: String,
-    /// Prompts, random.
-    #[arg(long, default_value_t = 8)]
-    prompts: usize,
-    /// Tokens generated for each.
-    #[arg(long, default_value_t = 32)]
-    new: usize,
-    /// Draw at this temperature instead of greedily.
-    #[arg(long, default_value_t = 0.0)]
-    temperature: f32,
-    /// Keep the k likeliest tokens.
-    #[arg(long, default_value_t = 0)]
-    top_k: usize,
-    /// Keep the likeliest tokens whose probabilities reach this sum.
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f32,
-    /// Samples per prompt.
-    #[arg(long, default_value_t = 1)]
-    samples: u64,
-}
-
-fn load(path: &Path, device: &str, dtype: DType) -> Result<Model, CliError> {
+/// Reads a model's weights onto a device.
+pub fn load(path: &Path, device: &str, dtype: DType) -> Result<Model, CliError> {
     let checkpoint = Checkpoint::open(path).map_err(failed)?;
     let device = lm::device::open(device).map_err(failed)?;
     Model::load(&checkpoint, &device, dtype).map_err(failed)
 }
 
-fn prompt(vocab: usize, length: usize, seed: u64, row: u64) -> Vec<u32> {
+/// Random token ids.
+pub fn prompt(vocab: usize, length: usize, seed: u64, row: u64) -> Vec<u32> {
     let stream = Stream::new(seed, row);
     (0..length as u64).map(|i| (stream.bits(i) % vocab as u64) as u32).collect()
 }
@@ -161,55 +134,5 @@ impl Generate {
             "total_s": total,
             "mean_logprob": sum / out.statistics.generated_tokens as f64,
         }))
-    }
-}
-
-impl Check {
-    /// Compares.
-    pub fn run(&self) -> Result<Value, CliError> {
-        let want = self.generate("cpu", DType::F32)?.0;
-        let (have, path) = self.generate(&self.device, lm::device::default_dtype(&self.device))?;
-        let (mut equal, mut compared, mut tokens) = (0, 0, 0);
-        let (mut worst, mut sum, mut drawn) = (0f32, 0f64, 0f64);
-        for (a, b) in want.iter().zip(&have) {
-            let same = a.ids.iter().zip(&b.ids).take_while(|(x, y)| x == y).count();
-            equal += usize::from(a.ids == b.ids);
-            compared += same;
-            tokens += a.ids.len();
-            for (x, y) in a.model_logprobs.iter().zip(&b.model_logprobs).take(same) {
-                worst = worst.max((x - y).abs());
-                sum += f64::from((x - y).abs());
-            }
-            for (x, y) in a.logprobs.iter().zip(&b.logprobs).take(same) {
-                drawn += f64::from((x - y).abs());
-            }
-        }
-        Ok(json!({
-            "path": path, "samples": want.len(), "equal_samples": equal, "tokens": tokens,
-            "tokens_before_the_first_difference": compared,
-            "worst_logprob_difference": worst, "mean_logprob_difference": sum / compared.max(1) as f64,
-            "mean_difference_as_drawn": drawn / compared.max(1) as f64,
-        }))
-    }
-
-    fn generate(&self, device: &str, dtype: DType) -> Result<(Vec<Sample>, &'static str), CliError> {
-        let model = load(&self.model, device, dtype)?;
-        let vocab = model.config().vocab_size;
-        let params = SamplingParams {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            ..SamplingParams::greedy(self.new)
-        };
-        let requests: Vec<Request> = (0..self.prompts as u64)
-            .map(|row| Request {
-                prompt: prompt(vocab, 5 + 13 * row as usize, 1, row),
-                seeds: (0..self.samples).collect(),
-                params: params.clone(),
-            })
-            .collect();
-        let mut engine = Engine::new(&model, None, None, EngineOptions::default());
-        let out = engine.generate(&requests, |_| ControlFlow::Continue(())).map_err(failed)?;
-        Ok((out.samples.into_iter().flatten().collect(), engine.path()))
     }
 }

@@ -1,5 +1,6 @@
 //! `pipeline bench`: speed and memory on this machine, and whether a device agrees with the CPU.
 
+mod check;
 mod generate;
 mod rollouts;
 mod shape;
@@ -27,8 +28,9 @@ enum What {
     Train(train::Train),
     /// Measure whole updates of reinforcement learning: rollouts, their grading, the update, memory.
     RolloutStep(rollouts::RolloutStep),
-    /// Generate the same on the CPU (f32) and on a device, and compare tokens and log-probabilities.
-    Check(generate::Check),
+    /// Hold generation on a device to the CPU and to itself: tokens, log-probabilities, adapters, and that
+    /// no sample depends on others. The exit code is 1 if anything is amiss.
+    Check(check::Check),
 }
 
 /// The command.
@@ -37,12 +39,12 @@ pub fn command() -> ExtraCommand {
 }
 
 fn main(args: Args) -> Result<ExitCode, CliError> {
-    let result = match args.what {
-        What::Generate(args) => args.run()?,
-        What::Train(args) => args.run()?,
-        What::RolloutStep(args) => args.run()?,
+    let (result, fine) = match args.what {
+        What::Generate(args) => (args.run()?, true),
+        What::Train(args) => (args.run()?, true),
+        What::RolloutStep(args) => (args.run()?, true),
         What::Check(args) => args.run()?,
     };
     let _ = writeln!(std::io::stdout(), "{result}");
-    Ok(ExitCode::SUCCESS)
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

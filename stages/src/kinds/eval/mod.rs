@@ -94,7 +94,7 @@ fn default_batch() -> usize {
 
 impl Stage for Eval {
     const KIND: &'static str = "eval";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 
     fn outputs(&self) -> Vec<String> {
         vec!["samples.jsonl".into(), "timing.json".into()]

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use half::bf16;
 
 use super::PLANE;
-use super::fragment::{Line, Sum, multiply, place};
+use super::fragment::{Line, Sum, multiply, spot};
 use super::math::exp;
 
 /// Rows of a tile: pairs of token and query head.
@@ -328,8 +328,8 @@ pub fn attend_token(
     }
 }
 
-/// Brings the chunks of [`attend_token`] together, into an activation (see `fragment`) of `tiles`
-/// tiles.
+/// Brings the chunks of [`attend_token`] together, into an activation (`size` and `plain` as for
+/// `fragment::spot`).
 ///
 /// Cubes: `(q_heads, rows)` of `dim` units.
 #[cube(launch_unchecked)]
@@ -340,8 +340,9 @@ pub fn combine(
     out: &mut [bf16],
     chunk: u32,
     chunks: u32,
-    tiles: u32,
+    size: u32,
     #[comptime] dim: usize,
+    #[comptime] plain: bool,
 ) {
     let row = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let d = UNIT_POS_X;
@@ -358,14 +359,14 @@ pub fn combine(
         total += weight * stats[(2 * at + 1) as usize];
         sum += weight * parts[(at * comptime!(dim as u32) + d) as usize];
     }
-    let to = place(CUBE_POS_Y, CUBE_POS_X * comptime!(dim as u32) + d, tiles);
+    let to = spot(CUBE_POS_Y, CUBE_POS_X * comptime!(dim as u32) + d, size, plain);
     out[to as usize] = bf16::cast_from(sum / total);
 }
 
 /// Causal attention of prompts: segment `s` are `lengths[s]` consecutive rows of `q` from
 /// `starts[s]`, at consecutive positions of one slot whose earlier keys are in the cache. Each plane
-/// takes a tile of rows through all keys that they see. Writes an activation (see `fragment`) of
-/// `tiles` tiles.
+/// takes a tile of rows through all keys that they see. Writes an activation (`size` and `plain` as for
+/// `fragment::spot`).
 ///
 /// Cubes: `(tiles / planes of the longest segment, kv_heads, segments)`.
 #[cube(launch_unchecked)]
@@ -380,10 +381,11 @@ pub fn attend_prompt(
     out: &mut [bf16],
     group: u32,
     capacity: u32,
-    tiles: u32,
+    size: u32,
     scale: f32,
     #[comptime] dim: usize,
     #[comptime] planes: u32,
+    #[comptime] plain: bool,
 ) {
     // Never so, see `product`.
     if capacity == 0 {
@@ -464,7 +466,7 @@ pub fn attend_prompt(
                 #[unroll]
                 for n in 0..comptime!(dim / 8) {
                     let sum = sums[comptime!(2 * n + half as usize)];
-                    let at = place(first_row + row / group, column + comptime!(8 * n as u32), tiles);
+                    let at = spot(first_row + row / group, column + comptime!(8 * n as u32), size, plain);
                     out[at as usize] = bf16::cast_from(sum.extract(0usize) / total);
                     out[(at + 1) as usize] = bf16::cast_from(sum.extract(1usize) / total);
                 }

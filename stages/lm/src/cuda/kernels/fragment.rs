@@ -8,7 +8,7 @@
 //! numbers, which feed two instructions, and nothing is moved between lanes.
 //!
 //! Activations are stored in the order in which lanes take them, [`place`]: a plane's load of a tile
-//! of eight rows is 512 consecutive bytes.
+//! of eight rows is 512 consecutive bytes. Those that cuBLAS takes are plain rows ([`spot`]).
 
 use cubecl::cmma::MmaDefinition;
 use cubecl::prelude::*;
@@ -32,6 +32,17 @@ pub const TILE: u32 = 8;
 #[cube]
 pub fn place(row: u32, k: u32, tiles: u32) -> u32 {
     ((k / STEP * tiles + row / TILE) * TILE + row % TILE) * STEP + k % STEP
+}
+
+/// Where number `k` of row `row` of an activation lies: if `plain` in rows of `size` numbers, as
+/// cuBLAS wants them, else in [`place`]'s order of `size` tiles.
+#[cube]
+pub fn spot(row: u32, k: u32, size: u32, #[comptime] plain: bool) -> u32 {
+    let mut at = row * size + k;
+    if comptime!(!plain) {
+        at = place(row, k, size);
+    }
+    at
 }
 
 /// Adds A·B over 32 numbers of the shared dimension: `low` and `high` are rows `g` and `g + 8` of A,

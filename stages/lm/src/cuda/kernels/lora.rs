@@ -3,17 +3,26 @@
 use cubecl::prelude::*;
 use half::bf16;
 
-use super::fragment::place;
+use super::fragment::spot;
 use super::rows::{UNITS, cube_sum};
 
-/// `inner[row, r] = scale · Σ a[r, k] x[row, k]`, `x` an activation of `tiles` tiles (see `fragment`).
-/// Cubes: `(rank, rows)`.
+/// `inner[row, r] = scale · Σ a[r, k] x[row, k]`, `x` an activation (`size` and `plain` as for
+/// `fragment::spot`). Cubes: `(rank, rows)`.
 #[cube(launch_unchecked)]
-pub fn lora_down(x: &[bf16], a: &[f32], inner: &mut [f32], width: u32, stride: u32, tiles: u32, scale: f32) {
+pub fn lora_down(
+    x: &[bf16],
+    a: &[f32],
+    inner: &mut [f32],
+    width: u32,
+    stride: u32,
+    size: u32,
+    scale: f32,
+    #[comptime] plain: bool,
+) {
     let mut sum = 0.0f32;
     let mut i = UNIT_POS_X;
     while i < width {
-        let x = f32::cast_from(x[place(CUBE_POS_Y, i, tiles) as usize]);
+        let x = f32::cast_from(x[spot(CUBE_POS_Y, i, size, plain) as usize]);
         sum += x * a[(CUBE_POS_X * stride + i) as usize];
         i += UNITS;
     }

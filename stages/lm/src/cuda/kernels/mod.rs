@@ -9,6 +9,7 @@
 //! | `lora` | low-rank products beside a frozen projection |
 //! | `math` | exponential and logarithm |
 //! | `sample` | from logits to tokens |
+//! | `make` | every kernel from what it is specialised for |
 //!
 //! Index arithmetic is 32-bit and counted in 16-byte lines where possible; launches are unchecked,
 //! and the callers keep every buffer large enough.
@@ -16,6 +17,7 @@
 pub mod attention;
 pub mod fragment;
 pub mod lora;
+pub mod make;
 pub mod math;
 pub mod product;
 pub mod rows;

@@ -4,7 +4,8 @@ use cubecl::prelude::*;
 use half::bf16;
 
 use super::PLANE;
-use super::fragment::place;
+use super::fragment::spot;
+use super::math::exp;
 use super::sample::RESULT;
 
 /// Units of a cube here.
@@ -67,10 +68,10 @@ type Four = Vector<f32, Const<4>>;
 pub const NORM_UNITS: u32 = 512;
 
 /// Adds a projection's partial sums `[splits, rows, width]` and bias to the residual stream `hidden`
-/// `[rows, width]`, and writes its RMSNorm as an activation of `tiles` tiles (see `fragment`). With
-/// `picked`, cube `i` takes row `picks[i]` and writes row `i` of `x`.
+/// `[rows, width]`, and writes its RMSNorm as an activation (`size` and `plain` as for
+/// `fragment::spot`). With `picked`, cube `i` takes row `picks[i]` and writes row `i` of `x`.
 ///
-/// Cubes: the rows of `x`; `slab` is the size of one split. Sizes are in fours.
+/// Cubes: the rows of `x`; `slab` is the size of one split. `width` and `slab` are in fours.
 #[cube(launch_unchecked)]
 pub fn add_and_norm(
     parts: &[Four],
@@ -81,11 +82,12 @@ pub fn add_and_norm(
     x: &mut [Vector<bf16, Const<4>>],
     width: u32,
     slab: u32,
-    tiles: u32,
+    size: u32,
     eps: f32,
     #[comptime] splits: u32,
     #[comptime] biased: bool,
     #[comptime] picked: bool,
+    #[comptime] plain: bool,
 ) {
     let mut row = CUBE_POS_X;
     if comptime!(picked) {
@@ -126,7 +128,7 @@ pub fn add_and_norm(
     while i < width {
         let weight = Four::cast_from(weight[i as usize]);
         let value = hidden[(at + i) as usize] * Four::new(factor) * weight;
-        x[(place(CUBE_POS_X, 4 * i, tiles) / 4) as usize] = Vector::cast_from(value);
+        x[(spot(CUBE_POS_X, 4 * i, size, plain) / 4) as usize] = Vector::cast_from(value);
         i += NORM_UNITS;
     }
 }
@@ -230,12 +232,39 @@ pub fn copy_prefix(
     }
 }
 
-/// Writes zeros. Cubes: enough for all, of [`UNITS`].
+/// `gate[row, i] = silu(gate[row, i]) · up[row, i]`, rows of `width` fours. `extra` `[rows, 2 width]`,
+/// where `extended`, is added to both before (a low-rank adapter's part), and `bias` `[2 width]` where
+/// `biased`. Cubes: `(width / UNITS, rows)`.
 #[cube(launch_unchecked)]
-pub fn clear(out: &mut [Vector<u32, Const<4>>], lines: u32) {
-    let mut i = CUBE_POS_X * UNITS + UNIT_POS_X;
-    while i < lines {
-        out[i as usize] = Vector::<u32, Const<4>>::new(0u32);
-        i += CUBE_COUNT_X * UNITS;
+pub fn gate_rows(
+    gate: &mut [Vector<bf16, Const<4>>],
+    up: &[Vector<bf16, Const<4>>],
+    bias: &[Four],
+    extra: &[Four],
+    width: u32,
+    #[comptime] biased: bool,
+    #[comptime] extended: bool,
+) {
+    let i = CUBE_POS_X * UNITS + UNIT_POS_X;
+    if i < width {
+        let at = CUBE_POS_Y * width + i;
+        let mut a = Four::cast_from(gate[at as usize]);
+        let mut b = Four::cast_from(up[at as usize]);
+        if comptime!(biased) {
+            a += bias[i as usize];
+            b += bias[(width + i) as usize];
+        }
+        if comptime!(extended) {
+            let row = CUBE_POS_Y * 2 * width;
+            a += extra[(row + i) as usize];
+            b += extra[(row + width + i) as usize];
+        }
+        let mut value = Four::new(0.0f32);
+        #[unroll]
+        for j in 0..4usize {
+            let x = a.extract(j);
+            value.insert(j, x / (1.0f32 + exp(-x)) * b.extract(j));
+        }
+        gate[at as usize] = Vector::cast_from(value);
     }
 }

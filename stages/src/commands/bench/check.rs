@@ -1,0 +1,285 @@
+//! `pipeline bench check`: whether a device generates as the CPU does, and whether a sample depends on
+//! nothing but its own prompt, seed and parameters.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use burn::tensor::{DType, Device, Tensor};
+use engine::cli::CliError;
+use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
+use lm::config::ModelConfig;
+use lm::generate::{Engine, EngineOptions, Request, Sample, SamplingParams};
+use lm::model::{Model, Parameter};
+use lm::rng::Stream;
+use serde_json::{Value, json};
+
+use super::generate::{load, prompt};
+use super::shape::Shape;
+use crate::commands::failed;
+
+/// Most that log-probabilities (nats) may differ from the CPU's on average, for the same tokens before.
+/// bf16 keeps eight bits; the tiny model of the examples shows 0.002.
+const MEAN: f64 = 0.02;
+/// Tokens before the first difference, at least, of all. Where two tokens are about as likely, a low bit
+/// decides, and from there on the texts go apart.
+const ALIKE: f64 = 0.6;
+
+/// Arguments of `bench check`.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// A checkpoint folder or GGUF file.
+    #[arg(required_unless_present = "shape")]
+    model: Option<PathBuf>,
+    /// Random weights of this model's shape instead: only whether samples depend on others is checked.
+    #[arg(long, value_enum, conflicts_with = "model")]
+    shape: Option<Shape>,
+    /// The device to check.
+    #[arg(long, default_value = "cuda:0")]
+    device: String,
+    /// Prompts to compare with the CPU, random.
+    #[arg(long, default_value_t = 8)]
+    prompts: usize,
+    /// Tokens generated for each.
+    #[arg(long, default_value_t = 32)]
+    new: usize,
+    /// Samples to compare among different batches.
+    #[arg(long, default_value_t = 256)]
+    samples: usize,
+}
+
+/// A way of choosing tokens, by name.
+fn ways() -> [(&'static str, SamplingParams); 6] {
+    let with = |f: fn(&mut SamplingParams)| {
+        let mut params = SamplingParams::default();
+        f(&mut params);
+        params
+    };
+    [
+        ("greedy", with(|p| p.temperature = 0.0)),
+        ("temperature 1", with(|_| {})),
+        ("top-k 20", with(|p| (p.temperature, p.top_k) = (1.2, 20))),
+        ("top-p 0.9", with(|p| (p.temperature, p.top_p) = (0.8, 0.9))),
+        ("min-p 0.05", with(|p| p.min_p = 0.05)),
+        ("repetition penalty 1.3", with(|p| (p.temperature, p.repetition_penalty) = (0.7, 1.3))),
+    ]
+}
+
+/// Adapters by name, with numbers from a seed.
+fn adapters(config: &ModelConfig, device: &Device) -> Vec<(String, Adapter)> {
+    let mut all: Vec<(String, Adapter)> = Projection::ALL
+        .iter()
+        .map(|&p| (format!("bias on {}", p.path()), Adapter::Bias(BiasAdapter::zeros(config, p, device))))
+        .collect();
+    // Alone, in part and together: what is computed together is adapted together.
+    let some = [Projection::Key, Projection::Up];
+    for (name, projections) in
+        [("q, v", &[Projection::Query, Projection::Value][..]), ("k, up", &some), ("all", &Projection::ALL)]
+    {
+        let lora = Lora::new(config, projections, 4, 8.0, 1, device);
+        all.push((format!("LoRA on {name}"), Adapter::Lora(lora)));
+    }
+    all.into_iter().map(|(name, adapter)| (name, randomise(&adapter, device))).collect()
+}
+
+fn randomise(adapter: &Adapter, device: &Device) -> Adapter {
+    adapter.map_parameters(|name, parameter| {
+        let (stream, dims) = (Stream::named(5, name), parameter.dims());
+        let numbers: Vec<f32> =
+            (0..dims.iter().product::<usize>() as u64).map(|i| (stream.normal(i) * 0.05) as f32).collect();
+        let flat = Tensor::<1>::from_floats(numbers.as_slice(), device);
+        match parameter {
+            Parameter::Vector(_) => flat.into(),
+            Parameter::Matrix(_) => flat.reshape([dims[0], dims[1]]).into(),
+        }
+    })
+}
+
+fn generate(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    requests: &[Request],
+    options: EngineOptions,
+) -> Result<(Vec<Sample>, Value), CliError> {
+    let mut engine = Engine::new(model, adapter, None, options);
+    let out = engine.generate(requests, |_| ControlFlow::Continue(())).map_err(failed)?;
+    let how = json!({"path": engine.path(), "graphs": engine.graphs()});
+    Ok((out.samples.into_iter().flatten().collect(), how))
+}
+
+/// How far a device's samples agree with the CPU's.
+fn compare(name: &str, want: &[Sample], have: &[Sample], how: &Value) -> Value {
+    let (mut equal, mut alike, mut tokens) = (0, 0, 0);
+    let (mut worst, mut sum) = (0f32, 0f64);
+    for (a, b) in want.iter().zip(have) {
+        let same = a.ids.iter().zip(&b.ids).take_while(|(x, y)| x == y).count();
+        equal += usize::from(a.ids == b.ids);
+        alike += same;
+        tokens += a.ids.len();
+        for (x, y) in a.model_logprobs.iter().zip(&b.model_logprobs).take(same) {
+            worst = worst.max((x - y).abs());
+            sum += f64::from((x - y).abs());
+        }
+    }
+    let mean = sum / alike.max(1) as f64;
+    let fine = want.len() == have.len() && mean <= MEAN && alike as f64 >= ALIKE * tokens as f64;
+    json!({
+        "check": name, "fine": fine, "path": how["path"], "samples": want.len(), "equal_samples": equal,
+        "tokens": tokens, "tokens_before_the_first_difference": alike,
+        "mean_logprob_difference": mean, "worst_logprob_difference": worst,
+    })
+}
+
+/// Whether two samples are the same to the bit.
+fn same(a: &Sample, b: &Sample) -> bool {
+    let bits = |numbers: &[f32]| numbers.iter().map(|n| n.to_bits()).collect::<Vec<_>>();
+    a.ids == b.ids
+        && bits(&a.logprobs) == bits(&b.logprobs)
+        && bits(&a.model_logprobs) == bits(&b.model_logprobs)
+}
+
+impl Check {
+    /// Checks; says whether all is fine.
+    pub fn run(&self) -> Result<(Value, bool), CliError> {
+        let dtype = lm::device::default_dtype(&self.device);
+        let device = lm::device::open(&self.device).map_err(failed)?;
+        let model = match (&self.model, self.shape) {
+            (Some(path), _) => load(path, &self.device, dtype)?,
+            (None, Some(shape)) => Model::noise(&shape.config()?, &device, dtype),
+            (None, None) => return Err(CliError::usage("name a model, or a --shape")),
+        };
+        let mut checks = Vec::new();
+        if let Some(path) = &self.model {
+            let reference = load(path, "cpu", DType::F32)?;
+            self.against(&reference, &model, &device, &mut checks)?;
+        }
+        self.among_themselves(&model, &mut checks)?;
+        let fine = checks.iter().all(|check| check["fine"] == true);
+        Ok((json!({"device": self.device, "fine": fine, "checks": checks}), fine))
+    }
+
+    /// Compares with the CPU: every way of choosing, every adapter.
+    fn against(
+        &self,
+        reference: &Model,
+        model: &Model,
+        device: &Device,
+        checks: &mut Vec<Value>,
+    ) -> Result<(), CliError> {
+        let config = model.config();
+        let requests = |params: &SamplingParams| -> Vec<Request> {
+            let params = SamplingParams { max_tokens: self.new, ..params.clone() };
+            let seeds: Vec<u64> = (0..if params.temperature > 0.0 { 4 } else { 1 }).collect();
+            let prompt = |row: u64| prompt(config.vocab_size, 5 + 13 * row as usize, 1, row);
+            (0..self.prompts as u64)
+                .map(|row| Request { prompt: prompt(row), seeds: seeds.clone(), params: params.clone() })
+                .collect()
+        };
+        let options = EngineOptions::default;
+        let mut plain = None;
+        for (name, params) in ways() {
+            let requests = requests(&params);
+            let (want, _) = generate(reference, None, &requests, options())?;
+            let (have, how) = generate(model, None, &requests, options())?;
+            checks.push(compare(name, &want, &have, &how));
+            plain.get_or_insert(want);
+        }
+        let requests = requests(&SamplingParams::greedy(self.new));
+        let here = adapters(config, &Device::flex());
+        for ((name, cpu), (_, there)) in here.iter().zip(adapters(config, device)) {
+            let (want, _) = generate(reference, Some(cpu), &requests, options())?;
+            let (have, how) = generate(model, Some(&there), &requests, options())?;
+            let mut check = compare(name, &want, &have, &how);
+            // An adapter that changed nothing would agree without being there.
+            let changed = plain.iter().flatten().zip(&want).any(|(a, b)| !same(a, b));
+            check["fine"] = (check["fine"] == true && changed).into();
+            checks.push(check);
+        }
+        Ok(())
+    }
+
+    /// Compares samples of one batch with the same in smaller ones, in another order, with prompts cut
+    /// otherwise: all equal to the bit.
+    fn among_themselves(&self, model: &Model, checks: &mut Vec<Value>) -> Result<(), CliError> {
+        let ways = ways();
+        let vocab = model.config().vocab_size;
+        let requests: Vec<Request> = (0..self.samples)
+            .map(|i| {
+                let params = &ways[i % (ways.len() - 1)].1;
+                let max_tokens = 4 + i * 7 % 25;
+                let mut ids = prompt(vocab, 1 + i * 37 % 300, 2, i as u64);
+                if i % 8 == 5 {
+                    // Begins as its neighbour does.
+                    let mut shared = prompt(vocab, 1 + (i - 1) * 37 % 300, 2, i as u64 - 1);
+                    shared.truncate(shared.len() / 2);
+                    shared.append(&mut ids);
+                    ids = shared;
+                }
+                let params = SamplingParams { max_tokens, ..params.clone() };
+                Request { prompt: ids, seeds: vec![i as u64], params }
+            })
+            .collect();
+        let options = |max_batch, prefill_tokens| EngineOptions {
+            max_batch,
+            prefill_tokens,
+            ..EngineOptions::default()
+        };
+        let (all, how) = generate(model, None, &requests, options(self.samples, None))?;
+        for (batch, prefill, backwards) in [(64, None, true), (7, Some(61), false), (1, None, true)] {
+            // One at a time, some of them.
+            let count = if batch == 1 { self.samples.min(24) } else { self.samples };
+            let mut order: Vec<usize> = (0..count).collect();
+            if backwards {
+                order.reverse();
+            }
+            let some: Vec<Request> = order.iter().map(|&i| requests[i].clone()).collect();
+            let (have, how) = generate(model, None, &some, options(batch, prefill))?;
+            let equal = order.iter().zip(&have).filter(|(i, sample)| same(&all[**i], sample)).count();
+            checks.push(json!({
+                "check": format!("{count} samples in batches of {batch} as of {}", self.samples),
+                "fine": equal == count && have.len() == count, "path": how["path"], "graphs": how["graphs"],
+                "equal": equal, "order": if backwards { "backwards" } else { "the same" },
+            }));
+        }
+        if how["path"].as_str().is_some_and(|path| path.starts_with("cuda")) {
+            let graphs = how["graphs"].as_u64().unwrap_or(0);
+            checks.push(json!({"check": "steps are graphs", "fine": graphs > 0, "graphs": graphs}));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The CPU agrees with itself in every check.
+    #[test]
+    fn the_cpu_passes() {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/models/tiny-math");
+        let check =
+            Check { model: Some(model), shape: None, device: "cpu".into(), prompts: 2, new: 6, samples: 16 };
+        let (result, fine) = check.run().unwrap();
+        assert!(fine, "{result:#}");
+        assert_eq!(result["checks"].as_array().unwrap().len(), 6 + 10 + 3);
+    }
+
+    #[test]
+    fn what_differs_is_amiss() {
+        let sample = |ids: &[u32], logprob: f32| Sample {
+            ids: ids.to_vec(),
+            logprobs: vec![logprob; ids.len()],
+            model_logprobs: vec![logprob; ids.len()],
+            text: None,
+            finish: lm::generate::FinishReason::Length,
+        };
+        let a = [sample(&[1, 2, 3, 4], -1.0)];
+        let fine = |b: Sample| compare("", &a, &[b], &json!({}))["fine"] == true;
+        assert!(fine(sample(&[1, 2, 3, 4], -1.01)));
+        assert!(fine(sample(&[1, 2, 3, 5], -1.0)));
+        assert!(!fine(sample(&[1, 9, 3, 4], -1.0)));
+        assert!(!fine(sample(&[1, 2, 3, 4], -1.1)));
+        assert!(!same(&a[0], &sample(&[1, 2, 3, 4], -1.000_000_1)));
+    }
+}
