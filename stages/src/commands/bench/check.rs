@@ -271,7 +271,7 @@ mod tests {
             ids: ids.to_vec(),
             logprobs: vec![logprob; ids.len()],
             model_logprobs: vec![logprob; ids.len()],
-            text: None,
+            text: String::new(),
             finish: lm::generate::FinishReason::Length,
         };
         let a = [sample(&[1, 2, 3, 4], -1.0)];

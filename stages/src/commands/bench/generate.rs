@@ -102,6 +102,7 @@ impl Generate {
                 params: params.clone(),
             })
             .collect();
+        let prompt_tokens = self.batch * self.prompt;
         let begin = Instant::now();
         let (mut first, mut last) = (None, begin);
         let mut steps = Vec::new();
@@ -112,7 +113,8 @@ impl Generate {
                 if all_decode {
                     steps.push((now - last).as_secs_f64());
                 }
-                if statistics.generated_tokens >= self.batch {
+                // Sequences whose prompt is done decode beside the prompts of others.
+                if statistics.prompt_tokens + statistics.reused_tokens >= prompt_tokens {
                     first.get_or_insert(now);
                 }
                 last = now;
