@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json};
 
+use super::axis;
 use super::node::{Node, Table, Value};
 use super::problem::{Problem, Problems};
 use super::source::Span;
@@ -276,7 +277,7 @@ fn substitute_text(text: &str, span: Span, lookup: &mut Lookup<'_>, problems: &m
         out.push_str(&rest[..at]);
         match value {
             Json::String(text) => out.push_str(&text),
-            Json::Number(_) | Json::Bool(_) => out.push_str(&value.to_string()),
+            Json::Number(_) | Json::Bool(_) => out.push_str(&axis::text(&value)),
             _ => {
                 problems.push(
                     Problem::new(
@@ -304,7 +305,7 @@ fn descend(path: &str, span: Span, lookup: &mut Lookup<'_>, problems: &mut Probl
         let chosen = match part.strip_suffix(']') {
             Some(variable) => match lookup(variable.trim(), span, problems)? {
                 Json::String(text) => Some(text),
-                other @ (Json::Number(_) | Json::Bool(_)) => Some(other.to_string()),
+                other @ (Json::Number(_) | Json::Bool(_)) => Some(axis::text(&other)),
                 _ => {
                     problems.push(
                         Problem::new(
