@@ -47,6 +47,11 @@ pub enum WorkerEvent {
         /// What to write into the lock file.
         pin: Pin,
     },
+    /// What the stage has taken of a GPU's memory.
+    UsedGpu {
+        /// The most that was in use on the card, in bytes.
+        peak_memory: u64,
+    },
     /// What the worker has used.
     Used {
         /// Largest resident memory in bytes.

@@ -114,6 +114,8 @@ pub struct Made {
     pub gpus: u32,
     /// Largest resident memory of the worker and its children in bytes; 0 if unknown.
     pub peak_memory: u64,
+    /// Most memory in use on its GPU while it ran, in bytes; 0 without one, or if unknown.
+    pub peak_gpu_memory: u64,
     /// What computed it: `cpu`, `gpu`, `memory`, `os`.
     pub machine: BTreeMap<String, String>,
     /// Version of the tool.
@@ -140,6 +142,7 @@ impl Made {
             device: meta.device,
             gpus: meta.gpus,
             peak_memory: meta.peak_memory,
+            peak_gpu_memory: meta.peak_gpu_memory,
             machine: meta.machine,
             tool_version: meta.tool_version,
         }

@@ -19,7 +19,8 @@
 //!
 //! What kinds share is their contract and its arithmetic: [`samples`] (sample lines), [`arms`] (arms
 //! and claims), [`demonstration`] (questions and answers as tokens), [`table`] (results), [`metrics`] (training curves), [`stats`] (intervals and tests),
-//! [`gpu`] (memory), [`repetition`] and [`mod@chart`] (SVG and PNG).
+//! [`gpu`] and [`gpu_use`] (memory, and how much was used), [`repetition`] and [`mod@chart`] (SVG and
+//! PNG).
 //!
 //! To add a kind: write `kinds/NAME.rs` with a params struct that implements
 //! [`engine::kind::Stage`], and add its line to [`registry`].
@@ -30,6 +31,7 @@ pub mod chart;
 pub mod commands;
 pub mod demonstration;
 pub mod gpu;
+pub mod gpu_use;
 pub mod kinds;
 pub mod metrics;
 pub mod model;

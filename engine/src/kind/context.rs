@@ -125,6 +125,12 @@ impl StageCtx {
         self.events.send(WorkerEvent::Message { text: text.into() });
     }
 
+    /// Tells how much of its GPU's memory was in use at most, in bytes, for the record. Of several calls
+    /// the largest counts.
+    pub fn used_gpu_memory(&self, peak_memory: u64) {
+        self.events.send(WorkerEvent::UsedGpu { peak_memory });
+    }
+
     /// True once the stage should save its state and return [`StageError::stopped`].
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -85,6 +85,7 @@ impl Task {
 struct Noted {
     pins: BTreeMap<String, Pin>,
     peak_memory: u64,
+    peak_gpu_memory: u64,
 }
 
 /// Whether a record may stand for a run of the stage. An artifact without files cannot: such a
@@ -191,6 +192,7 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         device: task.device.clone(),
         gpus: task.gpus(),
         peak_memory: noted.peak_memory,
+        peak_gpu_memory: noted.peak_gpu_memory,
         machine: machine::describe(task.gpus()),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         accepted: None,
@@ -328,6 +330,9 @@ fn run_worker(
             WorkerEvent::Pinned { source, pin } => return drop(noted.pins.insert(source, pin)),
             WorkerEvent::Used { peak_memory } => {
                 return noted.peak_memory = noted.peak_memory.max(peak_memory);
+            }
+            WorkerEvent::UsedGpu { peak_memory } => {
+                return noted.peak_gpu_memory = noted.peak_gpu_memory.max(peak_memory);
             }
             WorkerEvent::Heartbeat | WorkerEvent::Finished | WorkerEvent::Failed { .. } => return,
         };

@@ -54,7 +54,16 @@ pub fn peak_memory() -> u64 {
     };
     // Linux counts KiB, macOS bytes.
     let unit = if cfg!(target_os = "macos") { 1 } else { 1024 };
-    unit * peak(libc::RUSAGE_SELF).max(peak(libc::RUSAGE_CHILDREN))
+    let own = high_water().unwrap_or_else(|| unit * peak(libc::RUSAGE_SELF));
+    own.max(unit * peak(libc::RUSAGE_CHILDREN))
+}
+
+/// The most that this program itself had, where Linux tells. What getrusage tells of a process began
+/// with the memory of the one that it was forked from: a worker's with its engine's.
+fn high_water() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kib: u64 = field(&status, "VmHWM")?.split(' ').next()?.parse().ok()?;
+    Some(1024 * kib)
 }
 
 #[cfg(test)]

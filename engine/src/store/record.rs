@@ -51,6 +51,9 @@ pub struct RecordMeta {
     /// Largest resident memory of the worker and its children in bytes; 0 if unknown.
     #[serde(default)]
     pub peak_memory: u64,
+    /// Most memory in use on its GPU while it ran, in bytes; 0 without one, or if unknown.
+    #[serde(default)]
+    pub peak_gpu_memory: u64,
     /// What computed it: `cpu`, `gpu`, `memory`, `os`.
     #[serde(default)]
     pub machine: BTreeMap<String, String>,

@@ -34,6 +34,9 @@ fn a_published_page_tells_of_the_whole_graph_and_its_artifact_does_not() {
     let made = told.stages[1].made.as_ref().unwrap();
     assert_eq!(made.inputs.keys().collect::<Vec<_>>(), ["@base"]);
     assert!(made.peak_memory > 0 && made.seconds > 0.0 && made.gpus == 0, "{made:?}");
+    let on_gpu: Vec<u64> =
+        told.stages.iter().map(|stage| stage.made.as_ref().unwrap().peak_gpu_memory).collect();
+    assert_eq!(on_gpu, [0, 7_000_000_000, 0]);
     assert_eq!(told.manifest, "p.toml");
     assert_eq!(place.read("results/toy/page/out.txt"), "a base text of some length");
     // The artifact itself has one file.

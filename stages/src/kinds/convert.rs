@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::adapter::read_adapter;
+use crate::gpu_use::GpuUse;
 use crate::model::{OpenModel, Precision, device, float_type};
 
 /// Folds an adapter into a plain checkpoint in `model/` that any runtime loads.
@@ -100,6 +101,7 @@ impl Stage for Convert {
     }
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let _watched = GpuUse::of(ctx);
         let source = OpenModel::open(&ctx.input(&self.model)?)?;
         let adapter = match &self.adapter {
             Some(adapter) => {

@@ -25,6 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::read_adapter;
+use crate::gpu_use::GpuUse;
 use crate::model::{OpenModel, Precision, Prepared, PromptParams, device, read_shots};
 use crate::questions::{Question, read_questions};
 use crate::samples::Sample;
@@ -145,6 +146,7 @@ impl Stage for Eval {
     }
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let _watched = GpuUse::of(ctx);
         let questions = read_questions(&ctx.input(&self.questions)?, self.limit)?;
         let shots = match &self.examples {
             Some(examples) => read_shots(&ctx.input(examples)?, self.shots)?,

@@ -50,6 +50,8 @@ struct View {
     costs: Vec<ArmCost>,
     /// Kinds with a column in the costs.
     cost_kinds: Vec<String>,
+    /// Whether memory of a GPU was measured.
+    on_gpu: bool,
 }
 
 #[derive(Serialize)]
@@ -74,6 +76,7 @@ struct StageView {
     took: String,
     device: String,
     memory: String,
+    gpu_memory: String,
     size: String,
     /// Everything else, for whoever runs it again.
     details: Vec<(String, String)>,
@@ -88,6 +91,7 @@ struct ArmCost {
     wall: String,
     gpu: String,
     memory: String,
+    gpu_memory: String,
 }
 
 impl View {
@@ -112,6 +116,7 @@ impl View {
             stages: facts.stages.iter().enumerate().map(|(at, stage)| stage_view(at, stage)).collect(),
             costs,
             cost_kinds,
+            on_gpu: made().any(|made| made.peak_gpu_memory > 0),
         }
     }
 }
@@ -164,6 +169,11 @@ fn time(rfc3339: &str) -> String {
     }
 }
 
+/// Bytes, where they are known.
+fn known(count: u64) -> String {
+    if count == 0 { String::new() } else { bytes(count) }
+}
+
 fn bytes(count: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let power = (count.max(1).ilog10() / 3).min(4);
@@ -204,7 +214,8 @@ fn stage_view(number: usize, stage: &StageFacts) -> StageView {
             1 => "1 GPU".to_owned(),
             gpus => format!("{gpus} GPUs"),
         }),
-        memory: of(&|made| if made.peak_memory == 0 { String::new() } else { bytes(made.peak_memory) }),
+        memory: of(&|made| known(made.peak_memory)),
+        gpu_memory: of(&|made| known(made.peak_gpu_memory)),
         size: of(&|made| bytes(made.size)),
         details: made.map(details).unwrap_or_default(),
     }
@@ -304,7 +315,8 @@ fn costs(facts: &Facts, arms: &[Arm]) -> (Vec<String>, Vec<ArmCost>) {
             kinds: kinds.iter().map(by_kind).collect(),
             wall: spent(sum(&|_, made| made.seconds)),
             gpu: spent(sum(&|_, made| made.seconds * f64::from(made.gpus))),
-            memory: bytes(stages.iter().map(|(_, made)| made.peak_memory).max().unwrap_or(0)),
+            memory: known(stages.iter().map(|(_, made)| made.peak_memory).max().unwrap_or(0)),
+            gpu_memory: known(stages.iter().map(|(_, made)| made.peak_gpu_memory).max().unwrap_or(0)),
         }
     };
     let mut costs: Vec<ArmCost> = order.into_iter().map(|arm| cost(Some(arm))).collect();
