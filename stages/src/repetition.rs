@@ -1,4 +1,4 @@
-//! How repetitive a text is.
+//! How repetitive a text is, as a whole and at its end.
 //!
 //! score = 2·ΣLCP / (n·(n+1)), with the sum over neighbours in the suffix array of the text's n
 //! characters; above 0.2 a text counts as repetitive (robertnward/steering-reasoning, caf560b).
@@ -16,6 +16,41 @@ pub fn score(text: &str) -> f64 {
     }
     let (order, rank) = suffix_array(&chars);
     2.0 * common_prefixes(&chars, &order, &rank) as f64 / (n as f64 * (n as f64 + 1.0))
+}
+
+/// A text that ends in a loop says its last words at least so often.
+const TIMES: usize = 3;
+/// And the loop has at least so many characters, which `000` and `...` have not.
+const LOOP: usize = 24;
+
+/// Whether a text ends in a loop: in something said three times or more without a break, over 24
+/// characters at least. Space at the very end is overlooked, and the last time may be cut.
+pub fn ends_in_loop(text: &str) -> bool {
+    let backwards: Vec<char> = text.trim_end().chars().rev().collect();
+    // How far the text agrees with itself moved by `period`, read from the end.
+    let agreement = agreements(&backwards);
+    (1..backwards.len()).any(|period| {
+        let length = period + agreement[period];
+        length >= LOOP && length >= TIMES * period
+    })
+}
+
+/// For each place, how many characters from there on are those that the text begins with (the Z
+/// function, Gusfield 1997): O(n).
+fn agreements(text: &[char]) -> Vec<usize> {
+    let mut found = vec![0; text.len()];
+    let (mut from, mut to) = (0, 0);
+    for at in 1..text.len() {
+        let mut length = if at < to { found[at - from].min(to - at) } else { 0 };
+        while at + length < text.len() && text[length] == text[at + length] {
+            length += 1;
+        }
+        if at + length > to {
+            (from, to) = (at, at + length);
+        }
+        found[at] = length;
+    }
+    found
 }
 
 /// Suffix array and its inverse by prefix doubling: O(n log² n), also on repetitive texts.
@@ -95,7 +130,48 @@ mod tests {
         assert!(score(&format!("{prose}{}", " Then 5.".repeat(60))) > THRESHOLD);
     }
 
+    #[test]
+    fn loops_at_the_end_are_told_from_ends() {
+        for text in [
+            "We add. So it is 5. So it is 5. So it is 5. So it is 5.",
+            "x is the same as x is the same as x is the same as x is the",
+            "0000000000000000000000000000",
+            "a b c d a b c d a b c d a b c d  \n",
+        ] {
+            assert!(ends_in_loop(text), "{text}");
+        }
+        for text in [
+            "",
+            "5",
+            "It is 1000000000.",
+            "and so on...",
+            "So it is 5. So it is 5. So it is 5. So it is 5. No: it is 6, since we began with 1.",
+            "So it is 5. So it is 5.",
+        ] {
+            assert!(!ends_in_loop(text), "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_loop_is_found_whatever_stands_before_it(before in "[a-z ]{0,30}", said in "[a-z]{8,12}", times in 3..6usize) {
+            let text = before + &said.repeat(times);
+            prop_assert!(ends_in_loop(&text));
+        }
+
+        #[test]
+        fn loops_are_those_of_the_definition(text in "[ab]{0,40}") {
+            let chars: Vec<char> = text.chars().collect();
+            let loops = (1..=chars.len()).any(|period| {
+                let agrees = |from: usize| (from + period..chars.len()).all(|at| chars[at] == chars[at - period]);
+                (0..chars.len()).any(|from| {
+                    let length = chars.len() - from;
+                    length >= LOOP && length >= TIMES * period && agrees(from)
+                })
+            });
+            prop_assert_eq!(ends_in_loop(&text), loops);
+        }
+
         #[test]
         fn equals_its_definition(text in "[ab é]{0,40}") {
             prop_assert_eq!(score(&text), by_definition(&text));

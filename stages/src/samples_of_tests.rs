@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::arms::Claim;
 use crate::stats::{mcnemar_exact, wilson};
-use crate::table::{Benchmark, Comparison, Group, Row, Table};
+use crate::table::{Benchmark, Collapse, Comparison, Group, Row, Table};
 
 /// An arm's row on 200 questions; the base arm has `base` right.
 fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>) -> Row {
@@ -45,6 +45,16 @@ fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>
         repetitive: 0.005,
         unanswered: 0.02,
         disagreements: 1,
+        collapse: Collapse {
+            boxed: 0.98,
+            empty: 0.005,
+            looping: 0.01,
+            copied: 0.0,
+            distinct_2: Some(0.31),
+            commonest: "7".into(),
+            commonest_share: 0.085,
+            commonest_right: 0.07,
+        },
         seconds: 12.5,
         levels: BTreeMap::from([
             ("1".to_owned(), Group { samples: 100, correct: correct * 6 / 10 }),

@@ -76,12 +76,38 @@ pub struct Row {
     pub unanswered: f64,
     /// Generations on which the two graders differ.
     pub disagreements: usize,
+    /// Whether the model still writes answers, and different ones.
+    #[serde(default)]
+    pub collapse: Collapse,
     /// Seconds spent generating, over all runs.
     pub seconds: f64,
     /// By level.
     pub levels: BTreeMap<String, Group>,
     /// By subject.
     pub subjects: BTreeMap<String, Group>,
+}
+
+/// Signs of format and of collapse, over the generations of a row. A model that training has ruined
+/// writes nothing, loops, or the same whatever it is asked.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Collapse {
+    /// Share with the answer in a box.
+    pub boxed: f64,
+    /// Share of empty texts.
+    pub empty: f64,
+    /// Share that ends in a loop.
+    pub looping: f64,
+    /// Share whose text is, to the letter, that for another question of the same run.
+    pub copied: f64,
+    /// Different pairs of successive words over all such pairs (distinct-2, Li et al. 2016), pooled
+    /// over the generations; none without pairs. Longer texts and more questions lower it.
+    pub distinct_2: Option<f64>,
+    /// The answer given most often.
+    pub commonest: String,
+    /// Share of the generations that give it.
+    pub commonest_share: f64,
+    /// Share of the generations that give it and are right.
+    pub commonest_right: f64,
 }
 
 /// One of several runs (seeds) of a row.

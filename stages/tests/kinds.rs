@@ -109,6 +109,20 @@ fn a_snapshot_of_an_adapter_outlives_a_killed_run() {
 }
 
 #[test]
+fn rollouts_may_follow_worked_examples() {
+    let tokens = |more: Value| {
+        let sampling = json!({"temperature": 1.0, "max_new_tokens": 8});
+        let rollouts = with(json!({"steps": 1, "prompts": 2, "group": 2, "sampling": sampling}), more);
+        let method = json!({"type": "entropy", "rollouts": rollouts});
+        let ran = run::<Train>(&with(training(method), json!({"adapter": {"type": "bias"}})), fresh());
+        ran.lines("metrics.jsonl")[0]["entropy"].as_f64().unwrap()
+    };
+    let plain = tokens(json!({}));
+    // The same seeds and questions: only the examples before them can move the distributions.
+    assert_ne!(plain, tokens(json!({"examples": "rows", "shots": 2})));
+}
+
+#[test]
 fn methods_start_from_the_same_bits() {
     let start = |method: Value| {
         let ran = run::<Train>(&training(method), fresh());
@@ -227,6 +241,8 @@ fn impossible_trainings_are_named_before_anything_runs() {
     ] {
         assert_eq!(found(training(method)), [param]);
     }
+    let shots = json!({"rollouts": {"shots": 2, "sampling": {"temperature": 1.0}}, "type": "rloo"});
+    assert_eq!(found(training(shots)), ["method.rollouts.shots"]);
     let late = with(training(json!({"type": "sft", "steps": 3})), json!({"snapshots": [3, 4, 0]}));
     assert_eq!(found(late), ["snapshots", "snapshots"]);
     let adapter = json!({"adapter": {"type": "bias"}, "masters": true});

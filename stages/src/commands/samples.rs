@@ -70,6 +70,10 @@ enum Filter {
     Truncated,
     /// The text repeats itself.
     Repetitive,
+    /// The text ends in something said three times or more.
+    Looping,
+    /// Nothing was written.
+    Empty,
     /// No answer was found.
     NoAnswer,
     /// The Qwen rules and the strict mode differ.
@@ -87,6 +91,8 @@ impl Filter {
             Self::Lost => base == Some(true) && !graded.correct,
             Self::Truncated => graded.truncated(),
             Self::Repetitive => graded.repetition > repetition::THRESHOLD,
+            Self::Looping => repetition::ends_in_loop(&graded.sample.text),
+            Self::Empty => graded.sample.text.trim().is_empty(),
             Self::NoAnswer => graded.unanswered(),
             Self::Disagree => graded.qwen != graded.strict,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::collapse::collapse;
 use crate::arms::{Arm, Claim, Claims, arm_of, axes_of, base_of};
 use crate::repetition;
 use crate::samples::Graded;
@@ -12,7 +13,7 @@ use crate::table::{Benchmark, Comparison, Group, Row, RunRow};
 pub type RunSamples = (String, Vec<Graded>);
 
 /// Every run of one row on one benchmark, by name.
-type Runs<'a> = BTreeMap<&'a str, Vec<&'a Graded>>;
+pub type Runs<'a> = BTreeMap<&'a str, Vec<&'a Graded>>;
 
 /// The tables of all benchmarks. `runs` holds each arm's runs.
 pub fn benchmarks(
@@ -97,6 +98,7 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
         repetitive: share(|g| g.repetition > repetition::THRESHOLD),
         unanswered: share(Graded::unanswered),
         disagreements: samples.iter().filter(|g| g.qwen != g.strict).count(),
+        collapse: collapse(runs),
         seconds: samples.iter().map(|g| g.sample.seconds).sum(),
         levels: groups(&samples, |g| g.sample.level.as_deref()),
         subjects: groups(&samples, |g| g.sample.subject.as_deref()),

@@ -1,7 +1,9 @@
 //! `aggregate`: one table of every arm on every benchmark.
 //!
-//! [`compute`] computes it, [`render`] writes it as JSON, CSV and Markdown.
+//! [`compute`] computes it, with the signs of [`collapse`]; [`render`] writes it as JSON, CSV and
+//! Markdown.
 
+mod collapse;
 mod compute;
 mod render;
 
@@ -23,7 +25,8 @@ use compute::RunSamples;
 /// For each arm and benchmark: accuracy with Wilson's 95 % interval; difference to the base arm
 /// with a 95 % interval of the paired bootstrap (10,000 resamples by question) and the p of the
 /// exact McNemar test; the share of generations that changed; token counts; shares of truncated,
-/// repetitive and unanswered samples; and accuracy by level and subject. Where an arm has several runs
+/// repetitive and unanswered samples; signs of collapse (boxed, empty, looping and copied texts,
+/// distinct-2, the commonest answer); and accuracy by level and subject. Where an arm has several runs
 /// (seeds) or several samples a question, accuracy is averaged by question first, intervals are
 /// bootstrapped by question, the spread over runs is given, and McNemar's test is left out. Only the axis `seed` makes runs of one
 /// row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
@@ -70,7 +73,7 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]

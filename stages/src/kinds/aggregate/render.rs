@@ -51,6 +51,14 @@ pub(super) const COLUMNS: &[&str] = &[
     "repetitive",
     "unanswered",
     "disagreements",
+    "boxed",
+    "empty",
+    "looping",
+    "copied",
+    "distinct_2",
+    "commonest",
+    "commonest_share",
+    "commonest_right",
     "seconds",
 ];
 
@@ -88,6 +96,14 @@ fn csv(table: &Table) -> String {
                 row.repetitive.to_string(),
                 row.unanswered.to_string(),
                 row.disagreements.to_string(),
+                row.collapse.boxed.to_string(),
+                row.collapse.empty.to_string(),
+                row.collapse.looping.to_string(),
+                row.collapse.copied.to_string(),
+                optional(row.collapse.distinct_2),
+                quoted(&row.collapse.commonest),
+                row.collapse.commonest_share.to_string(),
+                row.collapse.commonest_right.to_string(),
                 row.seconds.to_string(),
             ];
             let _ = writeln!(text, "{}", cells.join(","));
@@ -115,6 +131,7 @@ fn markdown(table: &Table) -> String {
     for benchmark in &table.benchmarks {
         let _ = writeln!(text, "## {}\n", benchmark.name);
         main_table(&mut text, benchmark, &table.base);
+        collapse_table(&mut text, benchmark);
         group_table(&mut text, "Level", benchmark, |row| &row.levels);
         group_table(&mut text, "Subject", benchmark, |row| &row.subjects);
     }
@@ -125,7 +142,8 @@ fn markdown(table: &Table) -> String {
         "Accuracy in percent with Wilson's 95 % interval (bootstrap by question where a question has \
          several generations); Δ in percentage points over `{}` with the 95 % interval of the paired \
          bootstrap; p of the exact McNemar test; \
-         changed: generations that are not the base arm's to the letter, in percent.",
+         changed: generations that are not the base arm's to the letter; copied: the text is that for \
+         another question, both in percent; distinct-2: different pairs of successive words over all pairs.",
         table.base
     );
     text
@@ -162,6 +180,36 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
             percent(row.truncated),
             percent(row.repetitive),
             percent(row.unanswered),
+        );
+    }
+    text.push('\n');
+}
+
+fn collapse_table(text: &mut String, benchmark: &Benchmark) {
+    text.push_str(
+        "| Arm | Boxed | Empty | Ends in a loop | Copied | Distinct-2 | Commonest answer |\n\
+         |---|--:|--:|--:|--:|--:|---|\n",
+    );
+    for row in &benchmark.rows {
+        let signs = &row.collapse;
+        let commonest = match signs.commonest.as_str() {
+            "" => String::new(),
+            answer => format!(
+                "{} in {}, right in {}",
+                cell(answer),
+                percent(signs.commonest_share),
+                percent(signs.commonest_right)
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {commonest} |",
+            cell(&row.label),
+            percent(signs.boxed),
+            percent(signs.empty),
+            percent(signs.looping),
+            percent(signs.copied),
+            signs.distinct_2.map(|share| format!("{share:.2}")).unwrap_or_default(),
         );
     }
     text.push('\n');

@@ -7,7 +7,7 @@ use super::*;
 use crate::samples::{Graded, Sample};
 
 /// A graded question of the benchmark `toy`.
-fn graded(id: usize, correct: bool, level: u32) -> Graded {
+pub fn graded(id: usize, correct: bool, level: u32) -> Graded {
     Graded {
         benchmark: "toy".into(),
         sample: Sample {

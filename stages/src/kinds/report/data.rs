@@ -51,6 +51,7 @@ struct Answer {
     seconds: f64,
     truncated: bool,
     repetitive: bool,
+    looping: bool,
     extracted: String,
     method: String,
     /// Where the answer stands in the text, in UTF-16 units as scripts count.
@@ -185,6 +186,7 @@ fn answer(graded: Graded, prompt: usize) -> Answer {
         seconds: graded.sample.seconds,
         truncated: graded.truncated(),
         repetitive: graded.repetition > repetition::THRESHOLD,
+        looping: repetition::ends_in_loop(&graded.sample.text),
         extracted: graded.extracted,
         method: graded.method,
         qwen: graded.qwen,

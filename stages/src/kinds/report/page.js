@@ -54,6 +54,8 @@
     wrong: any((answer) => !answer.correct),
     truncated: any((answer) => answer.truncated),
     repetitive: any((answer) => answer.repetitive),
+    looping: any((answer) => answer.looping),
+    empty: any((answer) => answer.text.trim() === ""),
     unanswered: any((answer) => answer.method === "none" || answer.extracted === ""),
     disagree: any((answer) => answer.qwen !== answer.strict),
   };
@@ -186,6 +188,7 @@
     if (flips(question, run, true, false)) title.append(element("span", { class: "flag" }, "right → wrong"));
     if (answer.truncated) title.append(element("span", { class: "flag" }, "truncated"));
     if (answer.repetitive) title.append(element("span", { class: "flag" }, "repetitive"));
+    if (answer.looping) title.append(element("span", { class: "flag" }, "ends in a loop"));
     const verdict = (name, right, reason) => `${name} ${right ? "right" : "wrong"} (${reason})`;
     const found = answer.method === "none" ? "no answer found"
       : `answer ${answer.extracted || "(empty)"} by ${methodName(answer)}`;

@@ -70,6 +70,13 @@ struct RowView {
     unanswered: String,
     disagreements: usize,
     minutes: String,
+    boxed: String,
+    empty: String,
+    looping: String,
+    copied: String,
+    distinct: String,
+    /// The answer given most often, and how often it is given and right in percent.
+    commonest: Option<(String, String, String)>,
 }
 
 /// The runs of one row.
@@ -248,6 +255,23 @@ fn row_view(row: &Row) -> RowView {
         unanswered: percent(row.unanswered),
         disagreements: row.disagreements,
         minutes: format!("{:.1}", row.seconds / 60.0),
+        boxed: percent(row.collapse.boxed),
+        empty: percent(row.collapse.empty),
+        looping: percent(row.collapse.looping),
+        copied: percent(row.collapse.copied),
+        distinct: row.collapse.distinct_2.map(|share| format!("{share:.2}")).unwrap_or_default(),
+        commonest: (!row.collapse.commonest.is_empty()).then(|| {
+            let signs = &row.collapse;
+            (cut(&signs.commonest), percent(signs.commonest_share), percent(signs.commonest_right))
+        }),
+    }
+}
+
+/// An answer, or the beginning of a long one.
+fn cut(answer: &str) -> String {
+    match answer.char_indices().nth(24) {
+        Some((end, _)) => format!("{}…", &answer[..end]),
+        None => answer.to_owned(),
     }
 }
 

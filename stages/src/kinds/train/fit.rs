@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use burn::tensor::DType;
 use engine::kind::{Input, StageCtx, StageError};
 use lm::config::ModelConfig;
+use lm::template::Shot;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use trainer::memory::Load;
@@ -58,11 +59,7 @@ impl Train {
         let parameters =
             || config.tensor_shapes().iter().map(|(_, dims)| dims.iter().product::<usize>()).sum();
         let trained = self.adapter.as_ref().map_or_else(parameters, |adapter| adapter.count(config));
-        let rollouts = match &self.method {
-            Method::Rloo(rloo) => Some(&rloo.rollouts),
-            Method::Entropy(entropy) => Some(&entropy.rollouts),
-            _ => None,
-        };
+        let rollouts = self.method.rollouts();
         Load {
             config: config.clone(),
             number: if self.precision.on(device) == DType::F32 { 4 } else { 2 },
@@ -87,23 +84,29 @@ impl Train {
         rows.min(MOST / longest.max(1)).max(1) as u64
     }
 
+    /// The worked examples before each question.
+    fn shots(&self, place: impl Fn(&Input) -> Result<PathBuf, StageError>) -> Result<Vec<Shot>, StageError> {
+        self.method.rollouts().map_or(Ok(Vec::new()), |rollouts| rollouts.shots(place))
+    }
+
     /// Tokens of the longest sequence: of the rows with the most characters, and a rollout's limit.
-    pub(super) fn longest(&self, opened: &OpenModel, rows: &[Question]) -> Result<usize, StageError> {
+    /// `shots` are the worked examples before each question.
+    pub(super) fn longest(
+        &self,
+        opened: &OpenModel,
+        rows: &[Question],
+        shots: &[Shot],
+    ) -> Result<usize, StageError> {
         let mut rows: Vec<&Question> = rows.iter().collect();
         let characters = |row: &Question| row.problem.len() + row.solution.as_ref().map_or(0, String::len);
         rows.sort_by_key(|row| std::cmp::Reverse(characters(row)));
-        let sampling = match &self.method {
-            Method::Rloo(rloo) => Some(&rloo.rollouts.sampling),
-            Method::Entropy(entropy) => Some(&entropy.rollouts.sampling),
-            _ => None,
-        };
         let demonstrator = Demonstrator::new(opened, &self.prompt)?;
         let mut longest = 1;
         for row in rows.into_iter().take(LONGEST_ROWS) {
-            longest = longest.max(match sampling {
-                Some(sampling) => {
-                    let prompt = self.prompt.prepare(opened, &row.problem, &[])?.ids.len();
-                    prompt + sampling.max_new_tokens
+            longest = longest.max(match self.method.rollouts() {
+                Some(rollouts) => {
+                    let prompt = self.prompt.prepare(opened, &row.problem, shots)?.ids.len();
+                    prompt + rollouts.sampling.max_new_tokens
                 }
                 None => sequence(&demonstrator, row)?.tokens.len(),
             });
@@ -127,7 +130,7 @@ impl Train {
         if let Some(begun) = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
             return Ok(begun);
         }
-        let longest = self.longest(opened, rows)?;
+        let longest = self.longest(opened, rows, &self.shots(|input| ctx.input(input))?)?;
         let load =
             self.load(opened.checkpoint.config(), longest, ctx.device()).with_cache(total / CACHE_PART);
         let usable = free.saturating_sub(RESERVE);
@@ -148,7 +151,8 @@ impl Train {
         let place = |input: &Input| inputs.get(input.reference());
         let opened = OpenModel::open(place(&self.model)?).ok()?;
         let rows = read_questions(place(&self.data)?, self.limit).ok()?;
-        let longest = self.longest(&opened, &rows).ok()?;
+        let found = |input: &Input| place(input).cloned().ok_or_else(|| StageError::input("not there yet"));
+        let longest = self.longest(&opened, &rows, &self.shots(found).ok()?).ok()?;
         let load = self.load(opened.checkpoint.config(), longest, "cuda");
         Some(match self.micro_tokens {
             MicroTokens::Auto(_) => load,

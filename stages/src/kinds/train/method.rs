@@ -9,7 +9,7 @@ use trainer::objective::spft::{Distance, Spft};
 use trainer::sft::{Objective, SftConfig};
 
 use super::Train;
-use super::reward::{Entropy, Rloo};
+use super::reward::{Entropy, Rloo, Rollouts};
 use crate::adapter::AdapterParams;
 
 /// What is learnt from, and how.
@@ -135,14 +135,13 @@ impl Method {
         }
     }
 
-    /// Answers generated for an update, where the method generates any.
-    pub(super) fn rollouts(&self) -> Option<u64> {
-        let rollouts = match self {
-            Self::Rloo(rloo) => &rloo.rollouts,
-            Self::Entropy(entropy) => &entropy.rollouts,
-            Self::Sft(_) | Self::Psft(_) | Self::Spft(_) => return None,
-        };
-        Some((rollouts.prompts * rollouts.group) as u64)
+    /// How rollouts are drawn, where the method learns from any.
+    pub(super) fn rollouts(&self) -> Option<&Rollouts> {
+        match self {
+            Self::Rloo(rloo) => Some(&rloo.rollouts),
+            Self::Entropy(entropy) => Some(&entropy.rollouts),
+            Self::Sft(_) | Self::Psft(_) | Self::Spft(_) => None,
+        }
     }
 
     /// Where the reference's log-probabilities are, if a stage computed them.

@@ -25,6 +25,7 @@ use trainer::schedule::{Schedule, Shape};
 use trainer::sft::train_against;
 
 use crate::adapter::AdapterParams;
+use crate::gpu_use::GpuUse;
 use crate::model::{OpenModel, Precision, PromptParams};
 use crate::questions::{Question, read_questions};
 pub use fit::{Auto, MicroTokens};
@@ -166,6 +167,7 @@ impl Stage for Train {
     }
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
+        let _watched = GpuUse::of(ctx);
         let opened = OpenModel::open(&ctx.input(&self.model)?)?;
         let rows = read_questions(&ctx.input(&self.data)?, self.limit)?;
         let micro_tokens = self.resolve_micro_tokens(ctx, &opened, &rows)?;

@@ -34,7 +34,7 @@ pub fn write(train: &Train, ctx: &StageCtx, opened: &OpenModel, outcome: &Outcom
     let summary = json!({
         "updates": outcome.step,
         "trained_parameters": outcome.trainee.len(),
-        "rollouts": train.method.rollouts().map(|each| each * outcome.step),
+        "rollouts": train.method.rollouts().map(|each| (each.prompts * each.group) as u64 * outcome.step),
         "generated_tokens": generated(&outcome.metrics),
         "vector_norms": current.adapter.as_ref().and_then(vector_norms),
         "method": serde_json::to_value(&train.method).map_err(StageError::environment)?["type"],

@@ -1,8 +1,11 @@
 //! Learning from the model's own answers: rollouts, their rewards, and entropy.
 
-use engine::kind::{ParamProblem, StageError};
+use std::path::PathBuf;
+
+use engine::kind::{Input, ParamProblem, StageError};
 use grader::Method as Found;
 use lm::generate::SamplingParams;
+use lm::template::Shot;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,7 @@ use trainer::trainee::Trainee;
 use super::Task;
 use super::watch::Watching;
 use crate::adapter::AdapterParams;
+use crate::model::read_shots;
 use crate::questions::Question;
 use crate::sampling::Sampling;
 
@@ -57,6 +61,10 @@ pub struct Rollouts {
     pub batch: usize,
     /// Visit the prompts in another order every epoch.
     pub shuffle: bool,
+    /// Worked examples before every question: JSON lines with `problem` and `solution`.
+    pub examples: Option<Input>,
+    /// How many of the examples are shown.
+    pub shots: usize,
 }
 
 /// Where rewards come from.
@@ -130,7 +138,7 @@ impl Default for Entropy {
 impl Default for Rollouts {
     fn default() -> Self {
         let sampling = Sampling { temperature: 1.0, max_new_tokens: 1024, ..Sampling::default() };
-        Self { steps: 20, prompts: 8, group: 8, sampling, batch: 64, shuffle: true }
+        Self { steps: 20, prompts: 8, group: 8, sampling, batch: 64, shuffle: true, examples: None, shots: 0 }
     }
 }
 
@@ -172,7 +180,19 @@ impl Rollouts {
             let help = "write a positive temperature such as 1.0";
             wrong("sampling.temperature", "greedy answers are all alike".into(), help.into());
         }
+        if (self.shots > 0) != self.examples.is_some() {
+            let message = "shots need examples and examples need shots";
+            wrong("shots", message.into(), "set both, or neither".into());
+        }
         problems
+    }
+
+    /// The worked examples, in the file where `place` finds them.
+    pub(super) fn shots(
+        &self,
+        place: impl Fn(&Input) -> Result<PathBuf, StageError>,
+    ) -> Result<Vec<Shot>, StageError> {
+        self.examples.as_ref().map_or(Ok(Vec::new()), |examples| read_shots(&place(examples)?, self.shots))
     }
 
     /// The trainer's settings.
@@ -261,9 +281,10 @@ impl Rollouts {
         correct: &Correct,
     ) -> Result<Outcome, StageError> {
         let Task { train, ctx, opened, rows: questions, saving, .. } = *task;
+        let shots = self.shots(|input| ctx.input(input))?;
         let prompts = questions
             .iter()
-            .map(|question| Ok(train.prompt.prepare(opened, &question.problem, &[])?.ids))
+            .map(|question| Ok(train.prompt.prepare(opened, &question.problem, &shots)?.ids))
             .collect::<Result<Vec<_>, StageError>>()?;
         let template = train.prompt.template;
         let sampling = self.sampling.params(opened.stop_tokens(template), template);

@@ -184,6 +184,7 @@ fn made(kind: &str) -> Made {
         device: if gpus > 0 { "cuda:0" } else { "cpu" }.into(),
         gpus,
         peak_memory: 2_345_678_901,
+        peak_gpu_memory: u64::from(gpus) * 5_432_100_000,
         machine: BTreeMap::from([("cpu".to_owned(), "2 × A Processor".to_owned())]),
         tool_version: "0.1.0".into(),
     }
