@@ -23,7 +23,8 @@ fn plan(path: &Path) -> Plan {
 }
 
 /// Stages that bring models and data into form: what a twin does differently.
-const SOURCES: [&str; 7] = ["model", "questions", "rows", "parquet", "slice", "data", "synth"];
+const SOURCES: [&str; 9] =
+    ["model", "questions", "rows", "parquet", "slice", "data", "synth", "gsm8k", "one-step"];
 
 /// The names of the other stages, as in `[stage.NAME]`.
 fn work(plan: &Plan) -> BTreeSet<String> {

@@ -111,15 +111,17 @@ struct BreakdownLine {
 impl View {
     /// The view of a table.
     pub fn of(table: &Table) -> Self {
+        // A recipe says in `claims.unverified` that the paper's values could not be checked, and why.
+        let unverified = table.claims.get("unverified").is_some();
         Self {
-            benchmarks: table.benchmarks.iter().map(|b| benchmark(b, &table.base)).collect(),
+            benchmarks: table.benchmarks.iter().map(|b| benchmark(b, &table.base, unverified)).collect(),
             claim_notes: notes(&table.claims),
             deviations: lines(&table.deviations),
         }
     }
 }
 
-fn benchmark(benchmark: &Benchmark, base: &str) -> BenchmarkView {
+fn benchmark(benchmark: &Benchmark, base: &str, unverified: bool) -> BenchmarkView {
     let rows = &benchmark.rows;
     let names = || rows.iter().map(|row| row.arm.as_str());
     // The label of the row that a row is compared with.
@@ -130,7 +132,7 @@ fn benchmark(benchmark: &Benchmark, base: &str) -> BenchmarkView {
     BenchmarkView {
         name: benchmark.name.clone(),
         questions: benchmark.questions,
-        findings: rows.iter().map(|row| finding(row, against(row))).collect(),
+        findings: rows.iter().map(|row| finding(row, against(row), unverified)).collect(),
         rows: rows.iter().map(row_view).collect(),
         breakdowns: [
             breakdown("Level", "level", rows, |row| &row.levels),
@@ -157,7 +159,7 @@ fn sign(comparison: &Comparison) -> &'static str {
     }
 }
 
-fn finding(row: &Row, base_label: &str) -> Finding {
+fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
     let mut text = format!(
         "{} % of {} questions right (95 % interval {} to {}).",
         percent(row.accuracy),
@@ -183,7 +185,7 @@ fn finding(row: &Row, base_label: &str) -> Finding {
             questions(versus)
         );
     }
-    text += &claim(row);
+    text += &claim(row, unverified);
     Finding { label: row.label.clone(), sign: label_sign, text }
 }
 
@@ -195,7 +197,8 @@ fn questions(comparison: &Comparison) -> String {
 }
 
 /// How the claims lie to the measured intervals.
-fn claim(row: &Row) -> String {
+fn claim(row: &Row, unverified: bool) -> String {
+    let doubt = if unverified { " (unverified)" } else { "" };
     let place = |value: f64, interval: Interval| {
         if value < interval.low {
             "below"
@@ -208,11 +211,14 @@ fn claim(row: &Row) -> String {
     let mut text = String::new();
     if let Some(claimed) = row.claimed.accuracy {
         let place = place(claimed, row.interval);
-        text += &format!(" The claimed {} % lies {place} the measured interval.", percent(claimed));
+        text += &format!(" The claimed {} %{doubt} lies {place} the measured interval.", percent(claimed));
     }
     if let (Some(claimed), Some(versus)) = (row.claimed.delta, &row.versus_base) {
         let place = place(claimed, versus.interval);
-        text += &format!(" The claimed difference of {} points lies {place} its interval.", points(claimed));
+        text += &format!(
+            " The claimed difference of {} points{doubt} lies {place} its interval.",
+            points(claimed)
+        );
     }
     text
 }
@@ -366,6 +372,13 @@ mod tests {
         assert!(
             text(3).contains("−1.5 points against Base") && text(3).contains("no more than chance explains")
         );
+        let mut doubtful = example_table();
+        doubtful.claims["unverified"] = "quoted from memory".into();
+        let doubtful = View::of(&doubtful);
+        assert!(
+            doubtful.benchmarks[0].findings[1].text.contains("The claimed 60.0 % (unverified) lies below")
+        );
+        assert!(!text(1).contains("unverified"));
         assert_eq!([sign(0), sign(1), sign(3)], ["base", "up", "same"]);
         assert_eq!(view.deviations.len(), 2);
         assert_eq!(view.claim_notes, [("source".to_owned(), "https://example.org/paper".to_owned())]);
