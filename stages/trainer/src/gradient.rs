@@ -5,9 +5,12 @@
 //! backward pass needs.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lm::config::ModelConfig;
 use lm::model::{AttentionContext, Model};
 
 use crate::data::Batch;
+#[cfg(feature = "cuda")]
+use crate::direct;
 use crate::loss::{Head, RowValues, chunk_rows};
 use crate::objective::TokenLoss;
 use crate::optim::Master;
@@ -32,6 +35,30 @@ impl Default for Pass {
     }
 }
 
+/// Why passes over this model go through burn's tensors; `None` where they go beside burn, which is
+/// faster and rounds at other places.
+pub fn through_burn(current: &Current) -> Option<&'static str> {
+    #[cfg(feature = "cuda")]
+    return direct::why_not(current);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = current;
+        Some("built for the CPU only")
+    }
+}
+
+/// Whether passes over models of this shape in this number format go beside burn on `device`, as far as
+/// can be told before there is a model.
+pub fn beside_burn(config: &ModelConfig, dtype: DType, device: &str) -> bool {
+    #[cfg(feature = "cuda")]
+    return device != "cpu" && direct::why_not_shape(config, dtype).is_none();
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = (config, dtype, device);
+        false
+    }
+}
+
 /// Dropout at `rate` in update `step`, if there is any.
 pub(crate) fn dropout(rate: f64, seed: u64, step: u64) -> Option<Dropout> {
     (rate > 0.0).then_some(Dropout { rate, seed, step })
@@ -41,12 +68,25 @@ pub(crate) fn dropout(rate: f64, seed: u64, step: u64) -> Option<Dropout> {
 #[derive(Debug, Clone)]
 pub struct Gradients {
     sums: Vec<Option<Tensor<1>>>,
+    flat: Option<Flat>,
 }
+
+/// Sums of all masters one after the other in one buffer, which a pass beside burn adds to in place.
+#[derive(Debug, Clone)]
+pub(crate) struct Flat {
+    /// f32.
+    pub values: Tensor<1>,
+    /// Where each master's begin.
+    pub starts: Vec<usize>,
+}
+
+/// Every master's sums begin at a multiple of this, where burn makes views without copying.
+const START: usize = 256;
 
 impl Gradients {
     /// Nothing yet, for every master of `trainee`.
     pub fn new(trainee: &Trainee) -> Self {
-        Self { sums: vec![None; trainee.masters().len()] }
+        Self { sums: vec![None; trainee.masters().len()], flat: None }
     }
 
     pub(crate) fn add(&mut self, index: usize, gradient: Tensor<1>) {
@@ -55,6 +95,25 @@ impl Gradients {
             Some(sum) => sum + gradient,
             None => gradient,
         });
+    }
+
+    /// The buffer of all sums, zero at first; none if it were too long to count in 32 bits.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) fn flat(&mut self, trainee: &Trainee, device: &Device) -> Option<&Flat> {
+        if self.flat.is_none() {
+            let mut len = 0;
+            let mut start = |master: &Master| {
+                let start = len;
+                len += master.shape.iter().product::<usize>().next_multiple_of(START);
+                start
+            };
+            let starts = trainee.masters().iter().map(&mut start).collect();
+            if len >= u32::MAX as usize {
+                return None;
+            }
+            self.flat = Some(Flat { values: Tensor::zeros([len], (device, DType::F32)), starts });
+        }
+        self.flat.as_ref()
     }
 
     /// The sum so far for master `index`, zeros before the first; it begins anew.
@@ -66,9 +125,18 @@ impl Gradients {
     /// arrived.
     pub fn finish(self, trainee: &Trainee, device: &Device) -> Vec<Tensor<1>> {
         let len = |master: &Master| master.shape.iter().product::<usize>();
-        let zeros = |master| Tensor::zeros([len(master)], (device, DType::F32));
-        let pairs = self.sums.into_iter().zip(trainee.masters());
-        pairs.map(|(sum, master)| sum.unwrap_or_else(|| zeros(master))).collect()
+        let zeros = |master: &Master| Tensor::zeros([len(master)], (device, DType::F32));
+        let flat = self.flat;
+        let sum = |(index, (sum, master)): (usize, (Option<Tensor<1>>, &Master))| {
+            let beside =
+                flat.as_ref().map(|flat| flat.values.clone().narrow(0, flat.starts[index], len(master)));
+            match (sum, beside) {
+                (Some(sum), Some(beside)) => sum + beside,
+                (Some(sum), None) | (None, Some(sum)) => sum,
+                (None, None) => zeros(master),
+            }
+        };
+        self.sums.into_iter().zip(trainee.masters()).enumerate().map(sum).collect()
     }
 }
 
@@ -131,6 +199,15 @@ fn spread(by_hidden: Tensor<2>, batch: &Batch, model: &Model) -> Tensor<3> {
 
 /// Log-probability of every target of `batch` and entropy of every distribution, without gradients.
 pub fn evaluate(current: &Current, batch: &Batch, temperature: f32) -> RowValues {
+    #[cfg(feature = "cuda")]
+    if let Some(values) = direct::evaluate(current, batch, temperature) {
+        return values;
+    }
+    evaluate_through_burn(current, batch, temperature)
+}
+
+/// [`evaluate`] with burn's tensors.
+pub(crate) fn evaluate_through_burn(current: &Current, batch: &Batch, temperature: f32) -> RowValues {
     let Current { model, adapter } = current;
     let input = Input::new(model, batch);
     let mut hidden = model.embed(input.ids);
@@ -145,6 +222,23 @@ pub fn evaluate(current: &Current, batch: &Batch, temperature: f32) -> RowValues
 /// Adds the gradients of `scale · objective` over `batch` to `gradients`. `current` is what `trainee`
 /// is now. `objective` sees the rows of the head in chunks: the number of the first row and the values.
 pub fn accumulate(
+    trainee: &Trainee,
+    current: &Current,
+    batch: &Batch,
+    pass: Pass,
+    scale: f64,
+    mut objective: impl FnMut(usize, &RowValues) -> TokenLoss,
+    gradients: &mut Gradients,
+) {
+    #[cfg(feature = "cuda")]
+    if direct::accumulate(trainee, current, batch, pass, scale, &mut objective, gradients) {
+        return;
+    }
+    accumulate_through_burn(trainee, current, batch, pass, scale, &mut objective, gradients);
+}
+
+/// [`accumulate`] with burn's tensors.
+pub(crate) fn accumulate_through_burn(
     trainee: &Trainee,
     current: &Current,
     batch: &Batch,

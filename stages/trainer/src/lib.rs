@@ -6,6 +6,7 @@
 //! | [`loss`] | the vocabulary head in chunks, differentiated by hand |
 //! | [`gradient`] | forward and backward pass over a batch, keeping or recomputing activations |
 //! | `pass` | the backward passes of a model's parts |
+//! | `direct` | the same on a stream beside burn: bf16 on NVIDIA GPUs |
 //! | `fused` | runs of elementwise operations as one kernel each |
 //! | [`memory`] | what a run needs of a device's memory, beforehand |
 //! | [`parallel`] | the gradient of an update over one or several devices |
@@ -26,6 +27,8 @@
 pub mod adapter_io;
 pub mod checkpoint;
 pub mod data;
+#[cfg(feature = "cuda")]
+mod direct;
 pub mod driver;
 mod error;
 pub mod export;
@@ -44,5 +47,7 @@ pub mod schedule;
 pub mod sft;
 pub mod trainee;
 
+#[cfg(feature = "cuda")]
+pub use direct::check;
 pub use driver::{Control, Metrics, Outcome, Progress, Saving, Watch};
 pub use error::TrainError;

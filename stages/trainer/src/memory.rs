@@ -4,6 +4,10 @@
 //! It counts what the passes of [`crate::gradient`] and the update hold at their worst moment, and a
 //! test holds it against peaks that were measured (`tests/data/peaks.json`). It is made for bf16 on a
 //! GPU; in f32, where tensor operations do what kernels do in bf16, more copies live at a time.
+//!
+//! A pass beside burn (bf16 on NVIDIA GPUs) has memory of its own, which it takes and gives up like a
+//! stack: there the formula is exact ([`Load::stack`]), and how many layers keep their widest results
+//! follows from what is free ([`Load::keeps`]).
 
 use lm::config::ModelConfig;
 
@@ -23,6 +27,8 @@ pub struct Load {
     pub full: bool,
     /// Recompute products in the backward pass.
     pub recompute: bool,
+    /// Whether passes go beside burn ([`crate::gradient::through_burn`]).
+    pub beside: bool,
     /// Rows of the largest micro-batch.
     pub rows: u64,
     /// Tokens per row.
@@ -40,6 +46,8 @@ pub struct Needs {
     pub optimizer: u64,
     /// What changes during an update: kept activations, working sets, gradients.
     pub update: u64,
+    /// What a pass beside burn takes of that: memory of its own, which rollouts cannot use meanwhile.
+    pub apart: u64,
     /// Keys and values of rollouts.
     pub cache: u64,
     /// What the driver, its libraries and the allocator's rounding take.
@@ -49,7 +57,8 @@ pub struct Needs {
 impl Needs {
     /// The peak: rollouts and updates take turns.
     pub fn total(&self) -> u64 {
-        self.weights + self.optimizer + self.update.max(self.cache) + self.overhead
+        let turns = (self.update - self.apart).max(self.cache);
+        self.weights + self.optimizer + self.apart + turns + self.overhead
     }
 }
 
@@ -82,11 +91,84 @@ impl Load {
 
     /// What the run needs.
     pub fn needs(&self) -> Needs {
+        if self.beside { self.needs_beside() } else { self.needs_through_burn() }
+    }
+
+    fn parameters(&self) -> (u64, u64) {
+        let shapes = self.config.tensor_shapes();
+        let sizes = || shapes.iter().map(|(_, dims)| dims.iter().product::<usize>() as u64);
+        (sizes().sum(), sizes().max().unwrap_or(0))
+    }
+
+    fn cache(&self) -> u64 {
+        self.rollouts.map_or(0, |(slots, length)| (slots + 1) * self.slot(length))
+    }
+
+    /// With a pass beside burn: at least, where `recompute` is off; more is kept if there is room.
+    fn needs_beside(&self) -> Needs {
+        let (parameters, largest) = self.parameters();
+        let trained_copy = if self.full { parameters * self.number } else { 0 };
+        let apart = self.stack(0);
+        // new values and moments of the largest parameter
+        let stepping = 3 * 4 * if self.full { largest } else { 0 };
+        let burns = self.trained * 4 + stepping;
+        let (optimizer, cache) = (self.trained * 3 * 4, self.cache());
+        let changing = optimizer + burns.max(cache) + trained_copy;
+        let overhead = FIXED + (changing as f64 * SLACK) as u64;
+        let weights = parameters * self.number + trained_copy;
+        Needs { weights, optimizer, update: apart + burns, apart, cache, overhead }
+    }
+
+    /// Bytes of the stack of a pass beside burn of which `keeping` layers keep gate and up.
+    pub fn stack(&self, keeping: usize) -> u64 {
         let c = &self.config;
-        let shapes = c.tensor_shapes();
-        let size = |dims: &Vec<usize>| dims.iter().product::<usize>() as u64;
-        let parameters: u64 = shapes.iter().map(|(_, dims)| size(dims)).sum();
-        let largest = shapes.iter().map(|(_, dims)| size(dims)).max().unwrap_or(0);
+        let (tokens, layers) = (self.rows * self.seq, c.num_layers as u64);
+        let [hidden, inner, vocab, dim] =
+            [c.hidden_size, c.intermediate_size, c.vocab_size, c.head_dim].map(|size| size as u64);
+        let [q, kv] = [c.num_heads, c.num_kv_heads].map(|heads| (heads * c.head_dim) as u64);
+        let width = q + 2 * kv;
+        // what reads inputs of projections in the backward pass: every parameter, or low-rank factors,
+        // which are far more than a vector per layer
+        let low_rank = !self.full && self.trained > layers * hidden.max(inner);
+        let inputs = u64::from(self.full || low_rank);
+        let rows = |width: u64| tokens * width * 2;
+
+        let start = 2 * rows(hidden)
+            + 2 * self.seq * dim * 2
+            + layers * (width + hidden) * 4
+            + if low_rank { self.trained * 2 } else { 0 };
+        let kept = layers * rows(2 * hidden + width) + (keeping as u64).min(layers) * self.gate_up();
+        let chunk = (chunk_rows(c.vocab_size, false) as u64).min(tokens);
+        let head = 4 * rows(hidden) + chunk * vocab * 6 + tokens * 8;
+        let again = if keeping >= c.num_layers { 0 } else { self.gate_up() };
+        let mlp = rows(2 * hidden + inner) + again + inputs * rows(inner);
+        let block = block_rows(self.rows as usize, c.num_heads, self.seq as usize, false) as u64;
+        let scores =
+            2 * 2 * self.rows * c.num_heads as u64 * block.min(self.seq) * self.seq.next_multiple_of(8);
+        let attention = rows(inputs * hidden + 3 * q + 4 * kv) + scores.max(rows(width + hidden));
+        // column sums in parts, and the middle of low-rank factors
+        let small = tokens.div_ceil(64) * inner * 4;
+        start + kept + head.max(mlp.max(attention) + small)
+    }
+
+    /// Bytes of one layer's gate and up.
+    fn gate_up(&self) -> u64 {
+        2 * self.rows * self.seq * self.config.intermediate_size as u64 * self.number
+    }
+
+    /// How many layers keep gate and up in a pass beside burn whose stack may take `bytes`; the others
+    /// compute them again, with the same result.
+    pub fn keeps(&self, bytes: u64) -> usize {
+        if self.recompute {
+            return 0;
+        }
+        let fits = |keeping: &usize| self.stack(*keeping) <= bytes;
+        (0..=self.config.num_layers).rev().find(fits).unwrap_or(0)
+    }
+
+    fn needs_through_burn(&self) -> Needs {
+        let c = &self.config;
+        let (parameters, largest) = self.parameters();
         let copies = self.copies();
         let tokens = self.rows * self.seq;
         let [hidden, inner, vocab] =
@@ -120,13 +202,18 @@ impl Load {
             (gradients + 3 * 4 * if self.full { largest } else { 0 }).saturating_sub(trained_copy),
         ];
         let update = moments.into_iter().max().unwrap_or(0);
-        let cache = self
-            .rollouts
-            .map_or(0, |(slots, length)| (slots + 1) * length * 2 * kv * self.number * c.num_layers as u64);
+        let cache = self.cache();
         let optimizer = self.trained * 3 * 4;
         let changing = optimizer + update.max(cache) + trained_copy;
         let overhead = FIXED + (changing as f64 * SLACK) as u64;
-        Needs { weights: parameters * self.number + trained_copy, optimizer, update, cache, overhead }
+        Needs {
+            weights: parameters * self.number + trained_copy,
+            optimizer,
+            update,
+            apart: 0,
+            cache,
+            overhead,
+        }
     }
 
     /// The same with as many rollouts at once as `bytes` of keys and values hold: the generation engine
@@ -199,7 +286,7 @@ mod tests {
         let fields = json.as_object().unwrap().clone();
         let config = ModelConfig::from_json(fields, "config.json".as_ref()).unwrap();
         let (trained, full) = (494_032_768, true);
-        Load { config, number: 2, trained, full, recompute, rows, seq: 2048, rollouts: None }
+        Load { config, number: 2, trained, full, recompute, beside: false, rows, seq: 2048, rollouts: None }
     }
 
     #[test]
@@ -209,6 +296,18 @@ mod tests {
             assert!(total(rows, true) < total(rows + 1, true));
             assert!(total(rows, true) < total(rows, false));
         }
+    }
+
+    #[test]
+    fn a_pass_beside_burn_keeps_what_fits() {
+        let load = Load { beside: true, ..load(4, false) };
+        assert_eq!(load.keeps(load.stack(0)), 0);
+        assert_eq!(load.keeps(load.stack(7)), 7);
+        assert_eq!(load.keeps(u64::MAX), 24);
+        assert_eq!(Load { recompute: true, ..load.clone() }.keeps(u64::MAX), 0);
+        // what is needed does not depend on what could be kept
+        assert_eq!(load.needs(), Load { recompute: true, ..load.clone() }.needs());
+        assert!(load.needs().total() < Load { beside: false, ..load.clone() }.needs().total());
     }
 
     #[test]

@@ -148,6 +148,11 @@ impl Trainee {
         self.masters.is_empty()
     }
 
+    /// Whether the model's own parameters train, rather than an adapter's.
+    pub fn trains_all(&self) -> bool {
+        self.adapter.is_none()
+    }
+
     /// The model as it was before the first update: frozen under an adapter.
     pub fn base(&self) -> &Model {
         &self.base

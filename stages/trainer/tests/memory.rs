@@ -29,6 +29,7 @@ fn needs_are_what_was_measured() {
             trained: number("trained"),
             full: peak["method"] == "full",
             recompute: peak["recompute"].as_bool().unwrap(),
+            beside: peak["pass"] == "beside burn",
             rows: number("rows"),
             seq: number("seq"),
             rollouts: None,

@@ -1,10 +1,9 @@
-//! Large bf16 matrix products through cuBLAS, on burn's buffers.
+//! Large bf16 matrix products of burn's tensors through cuBLAS.
 //!
 //! cuBLAS does such products three to four times faster than burn's kernels (an H200: 780 against 180
 //! TFLOP/s). Small ones stay with burn, since going outside costs a wait before and after.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use burn::backend::backend_extension;
@@ -16,9 +15,9 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cudarc::driver::{result, sys};
-use libloading::os::unix::{Library, Symbol};
 
-use super::{library, raw};
+use super::cublas::{BLAS, Blas, Handle, Operand, Product, Target, available};
+use super::raw;
 
 /// Multiplications from which a product is worth the waits around it (measured: a product of this size
 /// takes burn 0.2 ms and cuBLAS 0.05 ms, the waits 0.05 ms).
@@ -28,216 +27,35 @@ static WORTH_IT: LazyLock<u64> = LazyLock::new(|| {
     given.unwrap_or(1 << 33)
 });
 
-type Handle = *mut c_void;
-type Status = c_int;
-type Create = unsafe extern "C" fn(*mut Handle) -> Status;
-type SetStream = unsafe extern "C" fn(Handle, sys::CUstream) -> Status;
-type SetWorkspace = unsafe extern "C" fn(Handle, u64, usize) -> Status;
-type GemmEx = unsafe extern "C" fn(
-    Handle,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    *const f32,
-    u64,
-    c_int,
-    c_int,
-    u64,
-    c_int,
-    c_int,
-    *const f32,
-    u64,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-) -> Status;
-
-// Values of `cublas_api.h` and `library_types.h`.
-const NO_TRANSPOSE: c_int = 0;
-const TRANSPOSE: c_int = 1;
-const BF16: c_int = 14;
-const F32: c_int = 0;
-const COMPUTE_F32: c_int = 68;
-const DEFAULT_ALGORITHM: c_int = -1;
-
-type GemmBatched = unsafe extern "C" fn(
-    Handle,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    *const f32,
-    u64,
-    c_int,
-    c_int,
-    i64,
-    u64,
-    c_int,
-    c_int,
-    i64,
-    *const f32,
-    u64,
-    c_int,
-    c_int,
-    i64,
-    c_int,
-    c_int,
-    c_int,
-) -> Status;
-
-/// Bytes that cuBLAS may use beside the operands; what NVIDIA recommends for Hopper. Given at the start,
-/// so that it never allocates behind burn's back.
-const WORKSPACE: usize = 32 << 20;
-
-struct Blas {
-    create: Symbol<Create>,
-    set_stream: Symbol<SetStream>,
-    set_workspace: Symbol<SetWorkspace>,
-    gemm: Symbol<GemmEx>,
-    gemm_batched: Symbol<GemmBatched>,
-    _libraries: [Library; 2],
-}
-
-/// cuBLAS's state on one GPU.
+/// cuBLAS on one GPU, and the stream it works on.
 #[derive(Clone, Copy)]
 struct OnGpu {
-    handle: usize,
+    handle: Handle,
     stream: usize,
 }
 
-static BLAS: LazyLock<Option<Blas>> = LazyLock::new(Blas::open);
 static ON_GPUS: LazyLock<Mutex<HashMap<usize, OnGpu>>> = LazyLock::new(Mutex::default);
 
-/// Whether cuBLAS is used. `PIPELINE_CUBLAS=off` leaves every product to burn.
-pub fn available() -> bool {
-    static WANTED: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("PIPELINE_CUBLAS").as_deref() != Ok("off"));
-    *WANTED && BLAS.is_some()
+/// The state on the GPU whose context is current, made on first use.
+fn on_gpu(blas: &Blas, index: usize) -> Option<OnGpu> {
+    let mut all = ON_GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = all.get(&index) {
+        return Some(*found);
+    }
+    let stream = result::stream::create(result::stream::StreamKind::NonBlocking).ok()?;
+    let made = OnGpu { handle: blas.handle(stream)?, stream: stream as usize };
+    all.insert(index, made);
+    Some(made)
 }
 
-impl Blas {
-    fn open() -> Option<Self> {
-        // cuBLAS looks its other half up by name: opened first, it is found
-        let lt = library::open(&["libcublasLt.so.13", "libcublasLt.so.12"])?;
-        let blas = library::open(&["libcublas.so.13", "libcublas.so.12"])?;
-        // SAFETY: the types are those of cublas_v2.h, unchanged from CUDA 11 to 13.
-        unsafe {
-            Some(Self {
-                create: blas.get(b"cublasCreate_v2\0").ok()?,
-                set_stream: blas.get(b"cublasSetStream_v2\0").ok()?,
-                set_workspace: blas.get(b"cublasSetWorkspace_v2\0").ok()?,
-                gemm: blas.get(b"cublasGemmEx\0").ok()?,
-                gemm_batched: blas.get(b"cublasGemmStridedBatchedEx\0").ok()?,
-                _libraries: [lt, blas],
-            })
-        }
-    }
-
-    /// The state on the GPU whose context is current, made on first use.
-    fn on(&self, index: usize) -> Option<OnGpu> {
-        let mut all = ON_GPUS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = all.get(&index) {
-            return Some(*found);
-        }
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking).ok()?;
-        let mut handle: Handle = std::ptr::null_mut();
-        // SAFETY: the context is current; the workspace is allocated here and never freed.
-        let made = unsafe {
-            let workspace = result::malloc_sync(WORKSPACE).ok()?;
-            (self.create)(&mut handle) == 0
-                && (self.set_stream)(handle, stream) == 0
-                && (self.set_workspace)(handle, workspace, WORKSPACE) == 0
-        };
-        let made = made.then_some(OnGpu { handle: handle as usize, stream: stream as usize })?;
-        all.insert(index, made);
-        Some(made)
-    }
-
-    /// `c = a·b`, all row-major: `c` `[m, n]` dense, the operands as [`Layout`] says.
-    fn multiply(
-        &self,
-        on: OnGpu,
-        [m, k, n]: [usize; 3],
-        operands: [(u64, Layout); 2],
-        c: (u64, c_int),
-    ) -> Option<()> {
-        let [(a, of_a), (b, of_b)] = operands;
-        let (one, zero) = (1.0f32, 0.0f32);
-        // cuBLAS is column-major: it computes cᵀ = bᵀ·aᵀ on the same memory
-        // SAFETY: the pointers are held by the caller and lie on the handle's GPU.
-        unsafe {
-            let status = (self.gemm)(
-                on.handle as Handle,
-                of_b.operation(),
-                of_a.operation(),
-                n as c_int,
-                m as c_int,
-                k as c_int,
-                &one,
-                b,
-                BF16,
-                of_b.leading,
-                a,
-                BF16,
-                of_a.leading,
-                &zero,
-                c.0,
-                c.1,
-                n as c_int,
-                COMPUTE_F32,
-                DEFAULT_ALGORITHM,
-            );
-            (status == 0).then_some(())?;
-            result::stream::synchronize(on.stream as sys::CUstream).ok()
-        }
-    }
-}
-
-impl Blas {
-    /// `count` products `c = a·b` of bf16 matrices, row-major, `c` `[count, m, n]` dense.
-    fn multiply_batched(
-        &self,
-        on: OnGpu,
-        ([m, k, n], count): ([usize; 3], usize),
-        operands: [(u64, Layout, usize); 2],
-        c: u64,
-    ) -> Option<()> {
-        let [(a, of_a, step_a), (b, of_b, step_b)] = operands;
-        let (one, zero) = (1.0f32, 0.0f32);
-        // SAFETY: the pointers are held by the caller and lie on the handle's GPU.
-        unsafe {
-            let status = (self.gemm_batched)(
-                on.handle as Handle,
-                of_b.operation(),
-                of_a.operation(),
-                n as c_int,
-                m as c_int,
-                k as c_int,
-                &one,
-                b,
-                BF16,
-                of_b.leading,
-                step_b as i64,
-                a,
-                BF16,
-                of_a.leading,
-                step_a as i64,
-                &zero,
-                c,
-                BF16,
-                n as c_int,
-                (m * n) as i64,
-                count as c_int,
-                COMPUTE_F32,
-                DEFAULT_ALGORITHM,
-            );
-            (status == 0).then_some(())?;
-            result::stream::synchronize(on.stream as sys::CUstream).ok()
-        }
+/// Computes a product and waits for it.
+fn alone(blas: &Blas, index: usize, product: &Product) -> Option<()> {
+    let on = on_gpu(blas, index)?;
+    // SAFETY: the pointers are held by the caller and lie on the handle's GPU; the stream lives as long
+    // as the process.
+    unsafe {
+        blas.multiply(on.handle, product)?;
+        result::stream::synchronize(on.stream as sys::CUstream).ok()
     }
 }
 
@@ -245,23 +63,23 @@ impl Blas {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     transposed: bool,
-    leading: c_int,
+    leading: usize,
 }
 
 impl Layout {
     /// The layout of `[rows, columns]` with these strides, where cuBLAS knows it.
     fn of([rows, columns]: [usize; 2], [down, across]: [usize; 2]) -> Option<Self> {
         if across == 1 && down >= columns {
-            Some(Self { transposed: false, leading: down as c_int })
+            Some(Self { transposed: false, leading: down })
         } else if down == 1 && across >= rows {
-            Some(Self { transposed: true, leading: across as c_int })
+            Some(Self { transposed: true, leading: across })
         } else {
             None
         }
     }
 
-    fn operation(self) -> c_int {
-        if self.transposed { TRANSPOSE } else { NO_TRANSPOSE }
+    fn of_matrix(self, pointer: u64, step: usize) -> Operand {
+        Operand { pointer, leading: self.leading, transposed: self.transposed, step }
     }
 }
 
@@ -286,10 +104,10 @@ impl Products for CubeBackend {
         let done = BLAS.as_ref().zip(raw::index(&a)).and_then(|(blas, index)| {
             raw::with_pointers([&a, &b, &c], |[pa, pb, pc]| {
                 raw::enter(index).ok()?;
-                let on = blas.on(index)?;
                 raw::wait().ok()?;
-                let c = (pc, if wide { F32 } else { BF16 });
-                blas.multiply(on, [m, k, n], [(pa, of_a), (pb, of_b)], c)
+                let c = Target { pointer: pc, leading: n, step: 0, wide };
+                let operands = [of_a.of_matrix(pa, 0), of_b.of_matrix(pb, 0)];
+                alone(blas, index, &Product::new([m, k, n], operands, c))
             })
             .flatten()
         });
@@ -308,10 +126,10 @@ impl Products for CubeBackend {
         let done = BLAS.as_ref().zip(raw::index(&a)).and_then(|(blas, index)| {
             raw::with_pointers([&a, &b, &c], |[pa, pb, pc]| {
                 raw::enter(index).ok()?;
-                let on = blas.on(index)?;
                 raw::wait().ok()?;
-                let operands = [(pa, of_a, step_a), (pb, of_b, step_b)];
-                blas.multiply_batched(on, ([m, k, n], batch * heads), operands, pc)
+                let c = Target { pointer: pc, leading: n, step: m * n, wide: false };
+                let operands = [of_a.of_matrix(pa, step_a), of_b.of_matrix(pb, step_b)];
+                alone(blas, index, &Product { count: batch * heads, ..Product::new([m, k, n], operands, c) })
             })
             .flatten()
         });
@@ -337,7 +155,7 @@ fn stacked(tensor: CubeTensor) -> (CubeTensor, Layout, usize) {
         None => {
             let tensor = into_contiguous(tensor);
             let (rows, columns) = (tensor.meta.shape()[2], tensor.meta.shape()[3]);
-            let found = Layout { transposed: false, leading: columns as c_int };
+            let found = Layout { transposed: false, leading: columns };
             (tensor, found, rows * columns)
         }
     }
@@ -353,7 +171,7 @@ fn laid_out(tensor: CubeTensor) -> (CubeTensor, Layout) {
         None => {
             let tensor = into_contiguous(tensor);
             let columns = tensor.meta.shape()[1];
-            let found = layout(&tensor).unwrap_or(Layout { transposed: false, leading: columns as c_int });
+            let found = layout(&tensor).unwrap_or(Layout { transposed: false, leading: columns });
             (tensor, found)
         }
     }

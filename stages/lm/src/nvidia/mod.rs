@@ -4,21 +4,28 @@
 //! |---|---|
 //! | `library` | finding and opening them at run time |
 //! | `raw` | burn's buffers as pointers, and waiting for the device |
-//! | `blas` | large matrix products through cuBLAS |
+//! | `cublas` | cuBLAS itself, on raw pointers |
+//! | `blas` | large matrix products of burn's tensors through it |
 //! | [`kernel`] | kernels of our own compiled and launched outside burn |
+//! | `arena`, [`executor`] | memory and a stream of our own, beside burn |
 //! | `lt` | products of rows with weights through cuBLASLt, the same for any number of rows |
 //! | [`nccl`] | sums and copies between GPUs |
 //!
 //! Nothing of this is needed at build time, and where a library is missing burn's own kernels do the
 //! same work, slower and with other low bits.
 
+mod arena;
 mod blas;
+mod cublas;
+pub mod executor;
 pub mod kernel;
 pub mod library;
 pub(crate) mod lt;
 pub mod nccl;
 mod raw;
 
-pub use blas::{available as blas_available, product, products};
+pub use arena::Mark;
+pub use blas::{product, products};
+pub use cublas::{Operand, Product, Target, available as blas_available};
 pub(crate) use raw::{Held, enter, hold, wait};
 pub use raw::{memory, total_memory};

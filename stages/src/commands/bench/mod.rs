@@ -2,6 +2,8 @@
 
 mod check;
 mod generate;
+#[cfg(feature = "cuda")]
+mod passes;
 mod rollouts;
 mod shape;
 mod train;
@@ -26,6 +28,10 @@ enum What {
     Generate(generate::Generate),
     /// Measure updates of a training run: milliseconds, tokens per second, memory.
     Train(train::Train),
+    /// Compare gradients of training's pass beside burn, and of that through burn, with f32. The exit code is 1
+    /// if they disagree.
+    #[cfg(feature = "cuda")]
+    Passes(passes::Passes),
     /// Measure whole updates of reinforcement learning: rollouts, their grading, the update, memory.
     RolloutStep(rollouts::RolloutStep),
     /// Hold generation on a device to the CPU and to itself: tokens, log-probabilities, adapters, and that
@@ -43,6 +49,12 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
         What::Generate(args) => (args.run()?, true),
         What::Train(args) => (args.run()?, true),
         What::RolloutStep(args) => (args.run()?, true),
+        #[cfg(feature = "cuda")]
+        What::Passes(args) => {
+            let result = args.run()?;
+            let fine = result["agree"] == true;
+            (result, fine)
+        }
         What::Check(args) => args.run()?,
     };
     let _ = writeln!(std::io::stdout(), "{result}");

@@ -72,6 +72,7 @@ impl Train {
 fn run(args: &Train) -> Result<Value, CliError> {
     let device = lm::device::open(&args.device).map_err(failed)?;
     let trainee = trainee(args.shape, args.method, args.rank, &args.device)?;
+    let pass = pass(&trainee);
     let trained = trainee.len();
     let data = sequences(args)?;
     let config = SftConfig {
@@ -82,7 +83,9 @@ fn run(args: &Train) -> Result<Value, CliError> {
         ..SftConfig::default()
     };
     let (mut seconds, mut losses) = (Vec::new(), Vec::new());
+    let mut cards = vec![memory(&device)];
     let mut watch = |progress: &Progress| {
+        cards.push(memory(&device));
         seconds.extend(progress.timing.get("update"));
         losses.extend(progress.metrics.get("loss"));
         Control::Continue
@@ -105,7 +108,10 @@ fn run(args: &Train) -> Result<Value, CliError> {
         "tokens_per_second": (args.rows * args.seq) as f64 / median,
         "first_update_seconds": seconds.first(),
         "losses": losses,
+        "pass": pass,
+        "profile": profile(),
         "gigabytes": memory(&device),
+        "cards": cards,
         "libraries": libraries(),
     }))
 }
@@ -154,7 +160,38 @@ pub(super) fn memory(device: &Device) -> Value {
         "in_use": pools.map(|p| gigabytes(p.bytes_in_use)),
         "reserved": pools.map(|p| gigabytes(p.bytes_reserved)),
         "card": card,
+        "stack": stack(),
     })
+}
+
+/// Whether passes go beside burn or through it, and why.
+fn pass(trainee: &Trainee) -> String {
+    match trainer::gradient::through_burn(&trainee.current()) {
+        None => "beside burn".to_owned(),
+        Some(why) => format!("through burn ({why})"),
+    }
+}
+
+/// Gigabytes that the pass beside burn holds.
+fn stack() -> Option<f64> {
+    #[cfg(feature = "cuda")]
+    if let Some(executor) = lm::nvidia::executor::executor(0) {
+        let executor = executor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        return Some(executor.held() as f64 / 1e9);
+    }
+    None
+}
+
+/// What the pass beside burn called, how often and for how many milliseconds, where `PIPELINE_PROFILE`
+/// is set (each call is then waited for).
+fn profile() -> Value {
+    #[cfg(feature = "cuda")]
+    if let Some(executor) = lm::nvidia::executor::executor(0) {
+        let all = executor.lock().unwrap_or_else(std::sync::PoisonError::into_inner).profile();
+        let entry = |(name, calls, seconds): &(&str, u64, f64)| json!([name, calls, seconds * 1e3]);
+        return all.iter().map(entry).collect();
+    }
+    Value::Null
 }
 
 /// Which of NVIDIA's libraries are used.

@@ -66,6 +66,7 @@ impl Train {
             trained: trained as u64,
             full: self.adapter.is_none(),
             recompute: self.recompute,
+            beside: trainer::gradient::beside_burn(config, self.precision.on(device), device),
             rows: 1,
             seq: longest as u64,
             rollouts: rollouts.map(|r| (r.batch.min(r.prompts * r.group) as u64, longest as u64)),

@@ -9,7 +9,7 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::kernels::{self, EACH, PLANES, SQUARES, UNITS};
+use super::kernels::{self, EACH, PLANES, ROWS_EACH, SQUARES, UNITS};
 use super::{Adam, Rows};
 
 /// Whether the kernels are used at all.
@@ -81,7 +81,9 @@ pub(crate) fn soften(
             arg(&out),
             count as u32,
             keys as u32,
+            keys as u32,
             rows.queries as u32,
+            1,
             rows.start as u32,
             (heads * folded) as u32,
             rows.seq as u32,
@@ -115,7 +117,9 @@ pub(crate) fn soften_backward(
             arg(&out),
             count as u32,
             keys as u32,
+            keys as u32,
             rows.queries as u32,
+            1,
             rows.start as u32,
             scale,
         );
@@ -325,6 +329,8 @@ pub(crate) fn adamw(of: [&Tensor<1>; 4], with: Adam) -> Option<[Tensor<1>; 3]> {
             arg(&outs[0]),
             arg(&outs[1]),
             arg(&outs[2]),
+            // nothing is copied
+            arg(&outs[2]),
             len as u32,
             with.clip as f32,
             with.decay as f32,
@@ -333,6 +339,7 @@ pub(crate) fn adamw(of: [&Tensor<1>; 4], with: Adam) -> Option<[Tensor<1>; 3]> {
             with.rate as f32,
             with.root as f32,
             with.eps as f32,
+            false,
         );
     }
     Some(outs.map(tensor))
@@ -363,9 +370,6 @@ pub(crate) fn square_sums(of: &[Tensor<1>]) -> Option<Tensor<1>> {
     }
     Some(tensor(out))
 }
-
-/// Rows that one unit of `column_parts` adds up.
-const ROWS_EACH: usize = 64;
 
 /// Sums of the columns of `by` `[rows, width]`, in f32.
 pub(crate) fn column_sums(by: &Tensor<2>) -> Option<Tensor<1>> {
@@ -412,6 +416,7 @@ fn column_sums_of(by: &Tensor<2>, scaled: Option<(CubeTensor, CubeTensor)>) -> O
             arg(&parts),
             rows as u32,
             width as u32,
+            width as u32,
             ROWS_EACH as u32,
             scaled.is_some(),
         );
@@ -423,6 +428,7 @@ fn column_sums_of(by: &Tensor<2>, scaled: Option<(CubeTensor, CubeTensor)>) -> O
             arg(&out),
             count as u32,
             width as u32,
+            false,
         );
     }
     Some(tensor(out))

@@ -11,7 +11,7 @@
 //! caller computes the same with tensor operations. `PIPELINE_KERNELS=off` leaves everything to those.
 
 #[cfg(feature = "cuda")]
-mod kernels;
+pub(crate) mod kernels;
 #[cfg(feature = "cuda")]
 mod launch;
 

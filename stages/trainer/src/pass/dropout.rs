@@ -20,11 +20,37 @@ pub struct Dropout {
     pub step: u64,
 }
 
+impl Dropout {
+    /// A random number for each of the rows, of which each is a sequence's number and a position in it.
+    pub(crate) fn row_numbers(&self, origins: &[(u32, u32)]) -> Vec<u32> {
+        let update = Stream::named(self.seed, "dropout").bits(self.step);
+        let row = |&(sequence, position): &(u32, u32)| {
+            Stream::new(update, u64::from(sequence)).bits(u64::from(position))
+        };
+        origins.iter().map(row).map(number).collect()
+    }
+
+    /// A random number for each column of the input of `projection` in layer `layer`.
+    pub(crate) fn column_numbers(&self, layer: usize, projection: Projection, width: usize) -> Vec<u32> {
+        let columns = Stream::named(self.seed, &format!("dropout {layer} {}", projection.path()));
+        (0..width as u64).map(|i| number(columns.bits(i))).collect()
+    }
+
+    /// Hashes below this are dropped.
+    pub(crate) fn below(&self) -> u32 {
+        (self.rate * 2f64.powi(15)) as u32
+    }
+
+    /// What the others are multiplied with, so that the mean stays.
+    pub(crate) fn factor(&self) -> f32 {
+        (1.0 / (1.0 - self.rate)) as f32
+    }
+}
+
 /// Dropout over the rows of one batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Masks {
-    rate: f64,
-    seed: u64,
+    dropout: Dropout,
     /// A random number per row, `[rows, 1]`.
     rows: Tensor<2, Int>,
 }
@@ -32,30 +58,30 @@ pub(crate) struct Masks {
 /// Bits of the numbers that are hashed: products of halves stay below 2³¹, so that no device overflows.
 const BITS: u32 = 31;
 
-fn numbers(values: impl Iterator<Item = u64>, shape: [usize; 2], device: &Device) -> Tensor<2, Int> {
-    let values: Vec<i32> = values.map(|bits| (bits >> (64 - BITS)) as i32).collect();
+fn number(bits: u64) -> u32 {
+    (bits >> (64 - BITS)) as u32
+}
+
+fn numbers(values: &[u32], shape: [usize; 2], device: &Device) -> Tensor<2, Int> {
+    let values: Vec<i32> = values.iter().map(|&value| value as i32).collect();
     Tensor::from_data(TensorData::new(values, shape), (device, DType::I32))
 }
 
 impl Masks {
     /// For rows of which each is a sequence's number and a position in it.
     pub fn new(dropout: Dropout, origins: &[(u32, u32)], device: &Device) -> Self {
-        let update = Stream::named(dropout.seed, "dropout").bits(dropout.step);
-        let row = |&(sequence, position): &(u32, u32)| {
-            Stream::new(update, u64::from(sequence)).bits(u64::from(position))
-        };
-        let rows = numbers(origins.iter().map(row), [origins.len(), 1], device);
-        Self { rate: dropout.rate, seed: dropout.seed, rows }
+        let rows = numbers(&dropout.row_numbers(origins), [origins.len(), 1], device);
+        Self { dropout, rows }
     }
 
     /// `x` `[rows, width]`, the input of `projection` in layer `layer` (or a gradient of it), with some
     /// numbers zero and the others scaled up, so that the mean stays.
     pub fn apply(&self, x: Tensor<2>, layer: usize, projection: Projection) -> Tensor<2> {
         let [_, width] = x.dims();
-        let columns = Stream::named(self.seed, &format!("dropout {layer} {}", projection.path()));
-        let columns = numbers((0..width as u64).map(|i| columns.bits(i)), [1, width], &x.device());
-        let kept = hash(self.rows.clone(), columns).greater_elem((self.rate * 2f64.powi(15)) as i32 - 1);
-        let factor = (1.0 / (1.0 - self.rate)) as f32;
+        let columns = self.dropout.column_numbers(layer, projection, width);
+        let columns = numbers(&columns, [1, width], &x.device());
+        let kept = hash(self.rows.clone(), columns).greater_elem(self.dropout.below() as i32 - 1);
+        let factor = self.dropout.factor();
         let dtype = x.dtype();
         x * kept.float().cast(dtype).mul_scalar(factor)
     }

@@ -26,9 +26,10 @@ fn score(
     value
 }
 
-/// Attention weights of scores `[rows, keys]`: the softmax over the keys that a query sees, zero
-/// elsewhere. Row `r` is query `start + r % queries`; it sees keys up to itself, of its own segment
-/// (`segments` `[batch, seq]`) where rows hold several. Cubes: `rows / PLANES`.
+/// Attention weights of scores `[rows, keys]`, rows `stride` numbers apart: the softmax over the keys that
+/// a query sees, zero elsewhere. Row `r` is query `start + r / group % queries`; it sees keys up to itself,
+/// of its own segment (`segments` `[batch, seq]`) where rows hold several. The weights may take the
+/// scores' place. Cubes: `rows / PLANES`.
 #[cube(launch_unchecked)]
 pub fn soften(
     scores: &[bf16],
@@ -36,7 +37,9 @@ pub fn soften(
     weights: &mut [bf16],
     rows: u32,
     keys: u32,
+    stride: u32,
     queries: u32,
+    group: u32,
     start: u32,
     rows_per_batch: u32,
     seq: u32,
@@ -46,9 +49,9 @@ pub fn soften(
     let row = CUBE_POS_X * PLANES + UNIT_POS_X / PLANE;
     let lane = UNIT_POS_X % PLANE;
     if row < rows {
-        let query = start + row % queries;
+        let query = start + row / group % queries;
         let visible = min(query + 1, keys);
-        let from = row * keys;
+        let from = row * stride;
         let base = row / rows_per_batch * seq;
         let mut own = 0u32;
         if comptime!(segmented) {
@@ -81,8 +84,8 @@ pub fn soften(
     }
 }
 
-/// Gradients of the scores from the weights of [`soften`] and their gradients, all `[rows, keys]`:
-/// `w·(d - Σ w·d)·scale`. Cubes: `rows / PLANES`.
+/// Gradients of the scores from the weights of [`soften`] and their gradients, all `[rows, keys]` as there:
+/// `w·(d - Σ w·d)·scale`. They may take the place of the latter. Cubes: `rows / PLANES`.
 #[cube(launch_unchecked)]
 pub fn soften_backward(
     weights: &[bf16],
@@ -90,15 +93,17 @@ pub fn soften_backward(
     by_scores: &mut [bf16],
     rows: u32,
     keys: u32,
+    stride: u32,
     queries: u32,
+    group: u32,
     start: u32,
     scale: f32,
 ) {
     let row = CUBE_POS_X * PLANES + UNIT_POS_X / PLANE;
     let lane = UNIT_POS_X % PLANE;
     if row < rows {
-        let visible = min(start + row % queries + 1, keys);
-        let from = row * keys;
+        let visible = min(start + row / group % queries + 1, keys);
+        let from = row * stride;
         let mut sum = 0.0f32;
         let mut i = lane;
         while i < visible {

@@ -5,6 +5,7 @@
 //! | `attention` | weights from scores, and back |
 //! | `layer` | gating, RMSNorm, rotation |
 //! | `head` | rows of logits |
+//! | `rows` | what a pass on raw pointers needs beside them |
 //! | `update` | sums, norms of gradients, AdamW |
 //!
 //! One reads its operands once, computes in f32 and writes bf16. Sums are taken in an order that the
@@ -12,10 +13,11 @@
 
 #![allow(clippy::too_many_arguments, reason = "a launch names every operand")]
 
-mod attention;
-mod head;
-mod layer;
-mod update;
+pub mod attention;
+pub mod head;
+pub mod layer;
+pub mod rows;
+pub mod update;
 
 use cubecl::prelude::*;
 
@@ -32,6 +34,8 @@ pub const UNITS: u32 = 256;
 pub const PLANES: u32 = UNITS / PLANE;
 /// Numbers that a unit of an elementwise kernel takes.
 pub const EACH: u32 = 4;
+/// Rows that one unit of [`column_parts`] adds up.
+pub const ROWS_EACH: usize = 64;
 
 /// The score of a hidden key; no real one is as low.
 const HIDDEN: f32 = -1e30;

@@ -5,7 +5,8 @@ use half::bf16;
 
 use super::{EACH, UNITS, cube_sum};
 
-/// One update of AdamW, elementwise. Cubes: `len / (UNITS·EACH)`.
+/// One update of AdamW, elementwise, with a bf16 copy of the new values where `copied`. New numbers may
+/// take the place of old ones. Cubes: `len / (UNITS·EACH)`.
 #[cube(launch_unchecked)]
 pub fn adamw(
     value: &[f32],
@@ -15,6 +16,7 @@ pub fn adamw(
     new_value: &mut [f32],
     new_mean: &mut [f32],
     new_square: &mut [f32],
+    copy: &mut [bf16],
     len: u32,
     clip: f32,
     decay: f32,
@@ -23,6 +25,7 @@ pub fn adamw(
     rate: f32,
     root: f32,
     eps: f32,
+    #[comptime] copied: bool,
 ) {
     let first = CUBE_POS_X * comptime!(UNITS * EACH) + UNIT_POS_X;
     #[unroll]
@@ -35,7 +38,11 @@ pub fn adamw(
             let v = square[at] * beta2 + g * g * (1.0f32 - beta2);
             new_mean[at] = m;
             new_square[at] = v;
-            new_value[at] = value[at] * decay - m * rate / (v.sqrt() / root + eps);
+            let new = value[at] * decay - m * rate / (v.sqrt() / root + eps);
+            new_value[at] = new;
+            if comptime!(copied) {
+                copy[at] = bf16::cast_from(new);
+            }
         }
     }
 }
@@ -80,8 +87,9 @@ pub fn norm_factors(x: &[bf16], out: &mut [f32], width: u32, eps: f32) {
     }
 }
 
-/// Sums of columns of `by` `[rows, width]` over `each` rows at a time, `[parts, width]`; with `scaled`,
-/// of `by·x` times a factor per row. Cubes: `(width / UNITS, parts)`.
+/// Sums of columns of `by` `[rows, width]`, rows `stride` numbers apart, over `each` rows at a time,
+/// `[parts, width]`; with `scaled`, of `by·x` (`x` laid out alike) times a factor per row. Cubes:
+/// `(width / UNITS, parts)`.
 #[cube(launch_unchecked)]
 pub fn column_parts(
     by: &[bf16],
@@ -90,6 +98,7 @@ pub fn column_parts(
     out: &mut [f32],
     rows: u32,
     width: u32,
+    stride: u32,
     each: u32,
     #[comptime] scaled: bool,
 ) {
@@ -100,7 +109,7 @@ pub fn column_parts(
         let mut sum = 0.0f32;
         let mut row = first;
         while row < end {
-            let at = (row * width + column) as usize;
+            let at = (row * stride + column) as usize;
             let mut value = f32::cast_from(by[at]);
             if comptime!(scaled) {
                 value = value * f32::cast_from(x[at]) * factors[row as usize];
@@ -112,12 +121,15 @@ pub fn column_parts(
     }
 }
 
-/// Sums of the columns of `parts` `[rows, width]`. Cubes: `width / UNITS`.
+/// Sums of the columns of `parts` `[rows, width]`, added to `out` where `onto`. Cubes: `width / UNITS`.
 #[cube(launch_unchecked)]
-pub fn column_totals(parts: &[f32], out: &mut [f32], rows: u32, width: u32) {
+pub fn column_totals(parts: &[f32], out: &mut [f32], rows: u32, width: u32, #[comptime] onto: bool) {
     let column = CUBE_POS_X * UNITS + UNIT_POS_X;
     if column < width {
         let mut sum = 0.0f32;
+        if comptime!(onto) {
+            sum = out[column as usize];
+        }
         let mut row = 0u32;
         while row < rows {
             sum += parts[(row * width + column) as usize];
