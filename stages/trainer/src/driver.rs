@@ -250,7 +250,7 @@ pub(crate) fn apply(
     metrics: &mut Metrics,
 ) -> Result<(), TrainError> {
     let lr = schedule.at(step, total);
-    let norm = optimizer.step(trainee.masters_mut(), gradients, step + 1, lr);
+    let norm = trainee.step(optimizer, gradients, step + 1, lr);
     if !norm.is_finite() {
         return Err(TrainError::NotFinite { step: step + 1, what: "the gradient's norm" });
     }

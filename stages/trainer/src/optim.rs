@@ -100,6 +100,20 @@ impl AdamW {
         if self.max_grad_norm == 0.0 { 1.0 } else { (self.max_grad_norm / (norm + 1e-6)).min(1.0) }
     }
 
+    /// The numbers of update `step` (counted from 1) for a master with so many dimensions.
+    pub(crate) fn on_master(&self, dimensions: usize, clip: f64, step: u64, lr: f64) -> Adam {
+        let decays = (self.decay_vectors || dimensions > 1) && self.weight_decay > 0.0;
+        Adam {
+            clip,
+            decay: if decays { 1.0 - lr * self.weight_decay } else { 1.0 },
+            beta1: self.beta1,
+            beta2: self.beta2,
+            rate: lr / (1.0 - self.beta1.powf(step as f64)),
+            root: (1.0 - self.beta2.powf(step as f64)).sqrt(),
+            eps: self.eps,
+        }
+    }
+
     /// Update number `step` (counted from 1) of `masters` by `gradients` (flat f32, same order) at
     /// learning rate `lr`. Returns the norm of all gradients together, before clipping. When it is
     /// not finite, nothing is updated.
@@ -109,20 +123,8 @@ impl AdamW {
             return norm;
         }
         let clip = self.clip_factor(norm);
-        let correction1 = 1.0 - self.beta1.powf(step as f64);
-        let correction2 = 1.0 - self.beta2.powf(step as f64);
         for (master, mut gradient) in masters.iter_mut().zip(gradients) {
-            let decays = (self.decay_vectors || master.shape.len() > 1) && self.weight_decay > 0.0;
-            let decay = if decays { 1.0 - lr * self.weight_decay } else { 1.0 };
-            let with = Adam {
-                clip,
-                decay,
-                beta1: self.beta1,
-                beta2: self.beta2,
-                rate: lr / correction1,
-                root: correction2.sqrt(),
-                eps: self.eps,
-            };
+            let with = self.on_master(master.shape.len(), clip, step, lr);
             let operands = [&master.value, &master.mean, &master.square, &gradient];
             if let Some([value, mean, square]) = fused::adamw(operands, with) {
                 (master.value, master.mean, master.square) = (value, mean, square);
@@ -131,15 +133,15 @@ impl AdamW {
             if clip < 1.0 {
                 gradient = gradient.mul_scalar(clip);
             }
-            if decays {
-                master.value.inplace(|w| w.mul_scalar(decay));
+            if with.decay != 1.0 {
+                master.value.inplace(|w| w.mul_scalar(with.decay));
             }
             let squared = gradient.clone().square().mul_scalar(1.0 - self.beta2);
             master.square.inplace(|v| v.mul_scalar(self.beta2) + squared);
             let scaled = gradient.mul_scalar(1.0 - self.beta1);
             master.mean.inplace(|m| m.mul_scalar(self.beta1) + scaled);
-            let root = master.square.clone().sqrt().div_scalar(correction2.sqrt());
-            let update = master.mean.clone().mul_scalar(lr / correction1) / root.add_scalar(self.eps);
+            let root = master.square.clone().sqrt().div_scalar(with.root);
+            let update = master.mean.clone().mul_scalar(with.rate) / root.add_scalar(self.eps);
             master.value.inplace(|w| w - update);
         }
         norm

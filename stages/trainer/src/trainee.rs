@@ -9,7 +9,7 @@ use lm::adapter::Adapter;
 use lm::model::{Model, Parameter};
 
 use crate::loss::floats;
-use crate::optim::{Master, flat};
+use crate::optim::{AdamW, Master, flat};
 use crate::parallel::{Collective, copy_to, hand_out};
 
 /// A model in training.
@@ -18,6 +18,8 @@ pub struct Trainee {
     base: Model,
     adapter: Option<Adapter>,
     masters: Vec<Master>,
+    /// The masters' present values in the model's number format, flat, where updates keep them up to date.
+    copies: Option<Vec<Tensor<1>>>,
     spread: Option<Spread>,
 }
 
@@ -75,13 +77,13 @@ impl Trainee {
     /// Every parameter of `model` trains.
     pub fn full(model: Model) -> Self {
         let masters = masters(model.named_parameters());
-        Self { base: model, adapter: None, masters, spread: None }
+        Self { base: model, adapter: None, masters, copies: None, spread: None }
     }
 
     /// `adapter` trains on the frozen `model`.
     pub fn adapter(model: Model, adapter: Adapter) -> Self {
         let masters = masters(adapter.named_parameters());
-        Self { base: model, adapter: Some(adapter), masters, spread: None }
+        Self { base: model, adapter: Some(adapter), masters, copies: None, spread: None }
     }
 
     /// The same, with the work of every update divided between the device that the model is on and
@@ -113,6 +115,14 @@ impl Trainee {
     /// The masters' present values, flat, in the number format that the model computes with: its own
     /// for its parameters, f32 for adapters.
     fn values(&self) -> impl Iterator<Item = Tensor<1>> + '_ {
+        let cast = match &self.copies {
+            Some(_) => None,
+            None => Some(self.cast()),
+        };
+        self.copies.iter().flatten().cloned().chain(cast.into_iter().flatten())
+    }
+
+    fn cast(&self) -> impl Iterator<Item = Tensor<1>> + '_ {
         let dtype = if self.adapter.is_some() { DType::F32 } else { self.base.dtype() };
         self.masters.iter().map(move |master| master.value.clone().cast(dtype))
     }
@@ -123,7 +133,27 @@ impl Trainee {
     }
 
     pub(crate) fn masters_mut(&mut self) -> &mut [Master] {
+        self.copies = None;
         &mut self.masters
+    }
+
+    /// Update number `step` (counted from 1) by `gradients`, as [`AdamW::step`] does it.
+    pub fn step(&mut self, optimizer: &AdamW, gradients: Vec<Tensor<1>>, step: u64, lr: f64) -> f64 {
+        #[cfg(feature = "cuda")]
+        if let Some(norm) = crate::direct::step(self, optimizer, &gradients, (step, lr)) {
+            return norm;
+        }
+        optimizer.step(self.masters_mut(), gradients, step, lr)
+    }
+
+    /// What an update beside burn changes where it lies: masters, and the copies that a full model computes
+    /// with, which are kept from now on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn changing(&mut self) -> (&mut [Master], Option<&mut [Tensor<1>]>) {
+        if self.copies.is_none() && self.adapter.is_none() {
+            self.copies = Some(self.cast().collect());
+        }
+        (&mut self.masters, self.copies.as_deref_mut())
     }
 
     /// Replaces the values of master `index` by what `f` makes of them. Moments stay.
@@ -131,6 +161,7 @@ impl Trainee {
     /// # Panics
     /// When there is no such master.
     pub fn set(&mut self, index: usize, f: impl FnOnce(&mut [f32])) {
+        self.copies = None;
         let master = &mut self.masters[index];
         let device = master.value.device();
         let mut values = floats(master.value.clone());

@@ -7,6 +7,7 @@
 //! | `calls` | kernels and products on pointers |
 //! | `attention`, `linear`, `layer` | a layer's parts and their backward passes |
 //! | `run` | the whole pass |
+//! | `update` | AdamW and the global norm |
 //! | [`check`] | this pass against that through burn |
 //!
 //! The mathematics is that of [`crate::pass`], which stays the way of CPUs and of other number formats,
@@ -23,7 +24,10 @@ mod run;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod update;
 mod weights;
+
+pub(crate) use self::update::step;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
