@@ -7,7 +7,7 @@ use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
 use lm::model::{Model, Parameter};
 use lm::rng::Stream;
 use serde_json::{Value, json};
-use trainer::check::{Apart, compare};
+use trainer::check::{Apart, compare, compare_updates};
 use trainer::data::{Batching, Sequence};
 use trainer::gradient::{Dropout, Pass};
 use trainer::trainee::Trainee;
@@ -171,13 +171,19 @@ fn run(case: &Case, device: &Device) -> Result<Value, CliError> {
         Ok(compared) => compared,
         Err(why) => return Ok(json!({ "case": case.name, "agree": false, "not_beside_burn": why })),
     };
+    let updates = match case.shape {
+        // all masters come to the host several times
+        Shape::Tiny => compare_updates(&trainee, &batch, pass).unwrap_or(false),
+        _ => true,
+    };
     let near = |a: &Apart| a.beside <= a.through * (1.0 + SHARE) + ALWAYS;
     let show = |a: &Apart| json!([a.name, a.beside, a.through, a.norm]);
     let worst: Vec<Value> = apart.iter().take(6).map(show).collect();
     Ok(json!({
         "case": case.name,
-        "agree": apart.iter().all(near) && repeats,
+        "agree": apart.iter().all(near) && repeats && updates,
         "repeats": repeats,
+        "updates": updates,
         "compared": apart.len(),
         "beyond": apart.iter().filter(|a| !near(a)).count(),
         "worst": worst,

@@ -8,6 +8,7 @@ use crate::data::Batch;
 use crate::gradient::{Gradients, Pass, accumulate_through_burn, evaluate_through_burn};
 use crate::loss::{RowValues, floats};
 use crate::objective::{TokenLoss, entropy, sft};
+use crate::optim::{AdamW, Master};
 use crate::trainee::{Current, Trainee};
 
 /// How far the two passes in bf16 are from the one in f32.
@@ -68,6 +69,38 @@ pub fn compare(trainee: &Trainee, batch: &Batch, pass: Pass) -> Result<(Vec<Apar
     all.sort_by(|a, b| (b.beside - b.through).total_cmp(&(a.beside - a.through)));
     all.insert(0, values(&beside_values, &through_values, &true_values));
     Ok((all, repeats))
+}
+
+/// Whether three updates beside burn give masters and moments of the same bits as those through burn, while
+/// somebody else holds the masters (the first) and afterwards; and leave what that one holds alone.
+///
+/// # Errors
+/// Why updates do not go beside burn here.
+pub fn compare_updates(trainee: &Trainee, batch: &Batch, pass: Pass) -> Result<bool, &'static str> {
+    let (optimizer, device) = (AdamW::default(), trainee.base().device());
+    let numbers = |of: &Trainee| -> Vec<Vec<f32>> {
+        let parts = |m: &Master| [m.value.clone(), m.mean.clone(), m.square.clone()].map(floats);
+        of.masters().iter().flat_map(parts).collect()
+    };
+    let before = numbers(trainee);
+    let (mut beside, mut through) = (trainee.clone(), trainee.clone());
+    let mut agree = true;
+    for step in 1..=3 {
+        let scale = 1.0 / batch.targets.len() as f64;
+        let gradients = |of: &Trainee| {
+            let mut sums = Gradients::new(of);
+            let objective = |_: usize, rows: &RowValues| sft::evaluate(&rows.log_prob);
+            crate::gradient::accumulate(of, &of.current(), batch, pass, scale, objective, &mut sums);
+            sums.finish(of, &device)
+        };
+        let sums = gradients(&beside);
+        let norm = super::step(&mut beside, &optimizer, &sums, (step, 1e-3));
+        let norm = norm.ok_or("a layout of the masters")?;
+        let sums = gradients(&through);
+        let other = optimizer.step(through.masters_mut(), sums, step, 1e-3);
+        agree &= norm == other && numbers(&beside) == numbers(&through);
+    }
+    Ok(agree && numbers(trainee) == before && numbers(&beside) != before)
 }
 
 /// The same model in f32.
