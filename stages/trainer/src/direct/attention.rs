@@ -72,7 +72,7 @@ impl Operands<'_> {
         Operand::rows(self.rows_of(of), self.s.dim).stacked(self.step())
     }
 
-    fn into_queries(&self, of: u64) -> Target {
+    fn queries_out(&self, of: u64) -> Target {
         Target::rows(self.rows_of(of), self.s.dim).stacked(self.step())
     }
 
@@ -81,7 +81,7 @@ impl Operands<'_> {
     }
 
     /// Sums over queries, in f32.
-    fn into_keys(&self, of: u64) -> Target {
+    fn keys_out(&self, of: u64) -> Target {
         Target::rows(of, self.s.dim).stacked(self.s.seq * self.s.dim).wide()
     }
 
@@ -139,7 +139,7 @@ impl Operands<'_> {
     fn along(&self, e: &mut Executor, scores: u64, right: u64, to: u64) {
         let size = [self.block.rows, self.block.end, self.s.dim];
         let operands = [self.scores(scores), self.keys(right)];
-        self.multiply(e, "attended", size, operands, (self.into_queries(to), 0.0));
+        self.multiply(e, "attended", size, operands, (self.queries_out(to), 0.0));
     }
 
     /// `scoresᵀ·left` added to `to`, or written where the block is the first to be summed.
@@ -148,7 +148,7 @@ impl Operands<'_> {
         let operands = [self.scores(scores).transpose(), self.queries(left)];
         // the last block sees every key and comes first
         let beta = if self.block.end == self.s.seq { 0.0 } else { 1.0 };
-        self.multiply(e, "to keys", size, operands, (self.into_keys(to), beta));
+        self.multiply(e, "to keys", size, operands, (self.keys_out(to), beta));
     }
 }
 

@@ -94,7 +94,7 @@ impl Over {
     /// The gradient of the input from that of the output `by`, written to `to` `[tokens, in]` (added where
     /// `beta` is 1); and that of the factors' middle, on the arena, where there are factors.
     pub fn to_input(
-        &self,
+        self,
         e: &mut Executor,
         name: &'static str,
         linear: &Linear,
@@ -129,7 +129,7 @@ impl Over {
     /// Adds the gradients of what trains in the projection: from that of its output, its input `x` where
     /// [`Linear::needs_input`], and what [`Over::to_input`] gave.
     pub fn to_weights(
-        &self,
+        self,
         e: &mut Executor,
         linear: &Linear,
         by: Rows,

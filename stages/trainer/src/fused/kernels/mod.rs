@@ -12,6 +12,11 @@
 //! shape alone decides, so results repeat to the bit.
 
 #![allow(clippy::too_many_arguments, reason = "a launch names every operand")]
+#![allow(
+    clippy::collapsible_if,
+    clippy::manual_is_multiple_of,
+    reason = "the language of kernels knows neither `let` chains with `comptime!` nor that method"
+)]
 
 pub mod attention;
 pub mod head;
