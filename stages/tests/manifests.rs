@@ -64,6 +64,28 @@ fn twins_have_the_arms_and_stages_of_their_study() {
     }
 }
 
+/// Recipes whose results are kept name what they fetch, to the byte: their lock files pin every source
+/// and nothing else.
+#[test]
+fn kept_results_have_whole_lock_files() {
+    let mut pinned = 0;
+    for path in manifests() {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if !name.ends_with("-small") && name != "smollm2-gsm8k" {
+            continue;
+        }
+        let wanted: BTreeSet<String> =
+            plan(&path).stages.iter().flat_map(|stage| stage.stage.sources()).collect();
+        let lock = std::fs::read_to_string(path.with_extension("lock")).unwrap();
+        let lock: toml::Table = lock.parse().unwrap();
+        let locked = lock["source"].as_table().unwrap();
+        assert_eq!(locked.keys().cloned().collect::<BTreeSet<_>>(), wanted, "{name}");
+        assert!(locked.values().all(|pin| pin["digest"].as_str().unwrap().len() == 64), "{name}");
+        pinned += 1;
+    }
+    assert_eq!(pinned, 5);
+}
+
 #[test]
 fn tiny_twins_need_no_network_and_no_consent() {
     for path in manifests() {
