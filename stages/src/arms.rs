@@ -74,11 +74,30 @@ pub fn base_of<'a>(name: &str, names: impl Iterator<Item = &'a str> + Clone, bas
     fits(&axes_of(name)).or_else(of_row)
 }
 
-/// What people read of a row, run or instance: `LoRA · step 10 · seed 2`.
-pub fn display(label: &str, arms: &[Arm]) -> String {
-    let arm = arm_of(label);
-    let name = arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
-    axes_of(label).iter().fold(name.to_owned(), |text, axis| format!("{text} · {}", axis.replace('=', " ")))
+/// What people read of rows, runs or instances that stand together: `LoRA · step 10 · seed 2`. An axis
+/// in which all of them agree tells none from another, and is left out.
+pub struct Names<'a> {
+    arms: &'a [Arm],
+    shared: Vec<String>,
+}
+
+impl<'a> Names<'a> {
+    /// Names for these labels, given what the arms are called.
+    pub fn of<T: AsRef<str>>(labels: impl IntoIterator<Item = T>, arms: &'a [Arm]) -> Self {
+        let axes = |label: T| axes_of(label.as_ref()).into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let mut labels = labels.into_iter().map(axes);
+        let mut shared = labels.next().unwrap_or_default();
+        labels.for_each(|axes| shared.retain(|axis| axes.contains(axis)));
+        Self { arms, shared }
+    }
+
+    /// The name of a label.
+    pub fn show(&self, label: &str) -> String {
+        let arm = arm_of(label);
+        let name = self.arms.iter().find(|known| known.name == arm).map_or(arm, Arm::label);
+        let own = axes_of(label).into_iter().filter(|axis| !self.shared.iter().any(|shared| shared == axis));
+        own.fold(name.to_owned(), |text, axis| format!("{text} · {}", axis.replace('=', " ")))
+    }
 }
 
 /// Sorts labels as people expect: by the place of their arm among `arms`, then by their axes, numbers
@@ -105,7 +124,8 @@ fn order(label: &str, arms: &[Arm]) -> Order {
 pub fn in_order<'a>(given: &[Arm], present: impl Iterator<Item = &'a String>) -> Vec<Arm> {
     let mut rows: Vec<&String> = present.collect();
     sort(&mut rows, given);
-    rows.into_iter().map(|row| Arm { name: row.clone(), label: display(row, given) }).collect()
+    let names = Names::of(&rows, given);
+    rows.into_iter().map(|row| Arm { name: row.clone(), label: names.show(row) }).collect()
 }
 
 /// What was claimed for one arm on one benchmark.
@@ -115,6 +135,19 @@ pub struct Claim {
     pub accuracy: Option<f64>,
     /// Difference to the base arm, −1 to 1.
     pub delta: Option<f64>,
+    /// Whether it is above or below the base arm, where only that is claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+}
+
+/// On which side of the base arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Above.
+    Up,
+    /// Below.
+    Down,
 }
 
 /// The `[claims]` table of a manifest.
@@ -127,8 +160,8 @@ impl<'a> Claims<'a> {
         Self(table)
     }
 
-    /// The claim about a row on a benchmark: a number in percent, or a table with `accuracy`
-    /// and `delta`. A missing delta follows from two accuracies.
+    /// The claim about a row on a benchmark: a number in percent, or a table with `accuracy`,
+    /// `delta` or `direction` (`up`, `down`). A missing delta follows from two accuracies.
     pub fn of(&self, arm: &str, benchmark: &str, base: &str) -> Claim {
         let mut claim = self.stated(arm, benchmark);
         let base = self.stated(base, benchmark).accuracy;
@@ -144,8 +177,9 @@ impl<'a> Claims<'a> {
             Some(Value::Object(table)) => Claim {
                 accuracy: table.get("accuracy").and_then(share),
                 delta: table.get("delta").and_then(share),
+                direction: table.get("direction").and_then(direction),
             },
-            Some(value) => Claim { accuracy: share(value), delta: None },
+            Some(value) => Claim { accuracy: share(value), ..Claim::default() },
             None => Claim::default(),
         }
     }
@@ -181,17 +215,25 @@ impl<'a> Claims<'a> {
                     }
                     other => vec![other],
                 };
-                if numbers.is_empty() || !numbers.iter().all(|n| n.is_number()) {
+                let side = value.get("direction");
+                let none = numbers.is_empty() && side.is_none();
+                let right =
+                    numbers.iter().all(|n| n.is_number()) && side.is_none_or(|v| direction(v).is_some());
+                if none || !right {
                     add(
                         format!("claims.{arm}.{benchmark}"),
                         "not a claim".into(),
-                        "write an accuracy in percent, or { accuracy = 79.0, delta = 8.6 }",
+                        "write an accuracy in percent, { accuracy = 79.0, delta = 8.6 } or { direction = \"up\" }",
                     );
                 }
             }
         }
         problems
     }
+}
+
+fn direction(value: &Value) -> Option<Direction> {
+    Direction::deserialize(value).ok()
 }
 
 #[cfg(test)]
@@ -221,10 +263,13 @@ mod tests {
 
     #[test]
     fn claims_that_are_no_numbers_are_found() {
-        let table = json!({"base": {"math500": "50 %", "amc23": {"accuracy": 3}}});
-        let problems = Claims::new(&table).problems(&[]);
-        assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].param, "claims.base.math500");
+        let table = json!({
+            "base": {"math500": "50 %", "amc23": {"accuracy": 3}},
+            "lora": {"amc23": {"direction": "up"}, "math500": {"direction": "better"}},
+        });
+        let params: Vec<String> = Claims::new(&table).problems(&[]).into_iter().map(|p| p.param).collect();
+        assert_eq!(params, ["claims.base.math500", "claims.lora.math500"]);
+        assert_eq!(Claims::new(&table).of("lora", "amc23", "base").direction, Some(Direction::Up));
         assert_eq!(Claims::new(&json!(3)).problems(&[])[0].param, "claims");
     }
 
@@ -244,7 +289,12 @@ mod tests {
         let label = "math/lora,benchmark=math,step=10,seed=2";
         assert_eq!((row_of(label).as_str(), run_of(label).as_str()), ("lora,step=10", "lora,step=10,seed=2"));
         let arms = [Arm { name: "lora".into(), label: "LoRA".into() }];
-        assert_eq!(display("lora,step=10", &arms), "LoRA · step 10");
+        let names = Names::of(["lora,step=10,lr=2e-5", "base,step=20,lr=2e-5"], &arms);
+        assert_eq!(
+            ["lora,step=10,lr=2e-5", "base,step=20"].map(|label| names.show(label)),
+            ["LoRA · step 10", "base · step 20"]
+        );
+        assert_eq!(Names::of(["lora", "lora,lr=2e-5"], &arms).show("lora,lr=2e-5"), "LoRA · lr 2e-5");
         let present = ["lora,step=100", "base", "lora,step=20", "lora"].map(String::from);
         let rows: Vec<String> = in_order(&arms, present.iter()).into_iter().map(|row| row.name).collect();
         assert_eq!(rows, ["lora", "lora,step=20", "lora,step=100", "base"]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::kind::{Inputs, StageCtx, StageError};
 use serde_json::{Map, Value};
 
-use crate::arms::{self, Arm, arm_of};
+use crate::arms::{self, Arm, Names, arm_of};
 use crate::chart::curves::{Panel, Series};
 use crate::samples::read_lines;
 
@@ -98,12 +98,13 @@ pub fn panels(
         chosen = names.into_iter().filter(|name| !is_time(name)).cloned().collect();
         chosen.sort_by_key(|name| FIRST.iter().position(|f| name.starts_with(f)).unwrap_or(FIRST.len()));
     }
+    let shown = Names::of(&labels, arms);
     let panel = |metric: String| {
         let series = runs.iter().filter_map(|(label, steps)| {
             let points: Vec<(f64, f64)> =
                 steps.iter().filter_map(|step| Some((step.step, *step.values.get(&metric)?))).collect();
             (!points.is_empty()).then(|| Series {
-                label: arms::display(label, arms),
+                label: shown.show(label),
                 colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
                 points,
             })
@@ -123,6 +124,7 @@ fn norms(
     arm_names: &[&str],
 ) -> Result<Option<Panel>, StageError> {
     let mut series = Vec::new();
+    let shown = Names::of(inputs.0.keys(), arms);
     for (label, input) in &inputs.0 {
         let Some(norms) = Summary::read(&ctx.input(input)?)?.and_then(|summary| summary.vector_norms) else {
             continue;
@@ -130,7 +132,7 @@ fn norms(
         series.push((
             label,
             Series {
-                label: arms::display(label, arms),
+                label: shown.show(label),
                 colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
                 points: norms.into_iter().enumerate().map(|(layer, norm)| (layer as f64, norm)).collect(),
             },

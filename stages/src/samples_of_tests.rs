@@ -38,7 +38,7 @@ fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>
         spread: None,
         per_run: Vec::new(),
         versus_base: versus,
-        claimed: Claim { accuracy: claimed, delta: claimed.map(|c| c - 0.5) },
+        claimed: Claim { accuracy: claimed, delta: claimed.map(|c| c - 0.5), direction: None },
         mean_tokens: 31.4,
         median_tokens: 29.0,
         truncated: 0.015,

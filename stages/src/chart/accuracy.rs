@@ -6,8 +6,11 @@ use crate::arms::arm_of;
 use crate::table::{Benchmark, Row, Table};
 
 const ROW: f64 = 34.0;
-/// Room for the value at the right of a row.
-const VALUES: f64 = 176.0;
+/// Room for the value at the right of a row, and for the claimed one beside it.
+const VALUES: f64 = 80.0;
+const CLAIMS: f64 = 96.0;
+/// Room for the labels, at most.
+const LABELS: f64 = 330.0;
 const MARGIN: f64 = 20.0;
 
 /// Draws the chart.
@@ -63,10 +66,12 @@ fn claimed_accuracy(row: &Row) -> Option<f64> {
 }
 
 fn panel(svg: &mut Svg, table: &Table, benchmark: &Benchmark, theme: Theme, top: f64) -> f64 {
-    let rows = table.benchmarks.iter().flat_map(|b| &b.rows);
-    let longest = rows.map(|row| text_width(&row.label, 13.5)).fold(60.0, f64::max);
-    let label_width = longest.min(200.0);
-    let (left, right) = (MARGIN + label_width + 20.0, WIDTH - MARGIN - VALUES);
+    let rows = || table.benchmarks.iter().flat_map(|b| &b.rows);
+    let longest = rows().map(|row| text_width(&row.label, 13.5)).fold(60.0, f64::max);
+    let label_width = longest.min(LABELS);
+    let claims = rows().any(|row| row.claimed.accuracy.or(row.claimed.delta).is_some());
+    let values = if claims { VALUES + CLAIMS } else { VALUES };
+    let (left, right) = (MARGIN + label_width + 20.0, WIDTH - MARGIN - values);
     let heading = format!("{} · {} questions", benchmark.name, benchmark.questions);
     svg.text(MARGIN, top + 14.0, face(14.0, theme.text, true), &heading);
     let (first, last) = (top + 26.0, top + 26.0 + ROW * benchmark.rows.len() as f64);

@@ -73,7 +73,7 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]

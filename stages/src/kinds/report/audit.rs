@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::arms::{self, Arm, row_of};
+use crate::arms::{self, Arm, Names, row_of};
 use crate::samples::Graded;
 
 /// The extraction audit of one benchmark.
@@ -61,9 +61,10 @@ fn table(benchmark: &str, rows: &BTreeMap<String, Rules>, given: &[Arm]) -> Audi
     methods.sort_by_key(|method| std::cmp::Reverse(totals[method]));
     let mut names: Vec<&String> = rows.keys().collect();
     arms::sort(&mut names, given);
+    let shown = Names::of(&names, given);
     let row = |name: &String| AuditRow {
         row: name.clone(),
-        label: arms::display(name, given),
+        label: shown.show(name),
         samples: rows[name].values().map(|count| count.0).sum(),
         cells: methods.iter().map(|method| rows[name].get(*method).copied().unwrap_or_default()).collect(),
     };

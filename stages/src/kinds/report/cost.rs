@@ -7,7 +7,7 @@ use engine::ui::text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::arms::{self, Arm};
+use crate::arms::{self, Arm, Names};
 use crate::metrics::Summary;
 
 /// What the paper spent on each arm, for comparison.
@@ -59,9 +59,10 @@ pub fn gather(
     let mut labels: Vec<&String> = inputs.0.keys().collect();
     arms::sort(&mut labels, arms);
     let mut costs = Vec::new();
+    let names = Names::of(&labels, arms);
     for label in labels {
         if let Some(summary) = Summary::read(&ctx.input(&inputs.0[label])?)? {
-            costs.push(cost(arms::display(label, arms), &summary, budget));
+            costs.push(cost(names.show(label), &summary, budget));
         }
     }
     Ok(costs)
@@ -112,6 +113,7 @@ pub fn speeds(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<Speed
     let mut labels: Vec<&String> = inputs.0.keys().collect();
     arms::sort(&mut labels, arms);
     let mut speeds = Vec::new();
+    let names = Names::of(&labels, arms);
     for label in labels {
         let path = ctx.input(&inputs.0[label])?;
         let path = if path.is_dir() { path.join("timing.json") } else { path };
@@ -119,7 +121,7 @@ pub fn speeds(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<Speed
         let timing: Timing = serde_json::from_str(&text)
             .map_err(|error| StageError::input(format!("{}: {error}", path.display())))?;
         speeds.push(Speed {
-            label: arms::display(label, arms),
+            label: names.show(label),
             samples: timing.samples,
             tokens: grouped(timing.tokens as u64),
             took: text::seconds(timing.seconds),

@@ -6,7 +6,7 @@ use engine::kind::{Inputs, StageCtx, StageError};
 use serde::Serialize;
 
 use super::audit::{Audit, Counts};
-use crate::arms::{self, Arm, arm_of, base_of, row_of, run_of};
+use crate::arms::{self, Arm, Names, arm_of, base_of, row_of, run_of};
 use crate::repetition;
 use crate::samples::{Graded, Sample, read_lines};
 
@@ -114,7 +114,7 @@ fn run(name: &str, columns: &[String], arms: &[Arm], base: &str) -> Run {
     };
     Run {
         arm: row_of(name),
-        label: arms::display(name, arms),
+        label: Names::of(columns, arms).show(name),
         base: against.and_then(|base| columns.iter().position(|column| column == base)),
     }
 }

@@ -9,7 +9,7 @@ use engine::ui::text;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use crate::arms::{self, Arm};
+use crate::arms::{self, Arm, Names};
 use crate::chart::PAGE;
 use crate::chart::dag::{self, Node};
 
@@ -301,6 +301,7 @@ fn costs(facts: &Facts, arms: &[Arm]) -> (Vec<String>, Vec<ArmCost>) {
     }
     let mut order: Vec<&str> = by_arm.keys().filter_map(|arm| *arm).collect();
     arms::sort(&mut order, arms);
+    let names = Names::of(&order, arms);
     let cost = |arm: Option<&str>| {
         let stages = &by_arm[&arm];
         let sum =
@@ -311,7 +312,7 @@ fn costs(facts: &Facts, arms: &[Arm]) -> (Vec<String>, Vec<ArmCost>) {
             None => String::new(),
         };
         ArmCost {
-            label: arm.map_or("shared by all".to_owned(), |arm| arms::display(arm, arms)),
+            label: arm.map_or("shared by all".to_owned(), |arm| names.show(arm)),
             kinds: kinds.iter().map(by_kind).collect(),
             wall: spent(sum(&|_, made| made.seconds)),
             gpu: spent(sum(&|_, made| made.seconds * f64::from(made.gpus))),

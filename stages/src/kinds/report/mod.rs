@@ -72,7 +72,7 @@ pub struct Report {
 
 impl Stage for Report {
     const KIND: &'static str = "report";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn outputs(&self) -> Vec<String> {
         vec!["report.html".into(), "report.md".into()]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::arms::base_of;
+use crate::arms::{Direction, base_of};
 use crate::stats::Interval;
 use crate::table::{Benchmark, Comparison, Group, Row, Table};
 
@@ -185,7 +185,7 @@ fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
             questions(versus)
         );
     }
-    text += &claim(row, unverified);
+    text += &claim(row, base_label, unverified);
     Finding { label: row.label.clone(), sign: label_sign, text }
 }
 
@@ -197,7 +197,7 @@ fn questions(comparison: &Comparison) -> String {
 }
 
 /// How the claims lie to the measured intervals.
-fn claim(row: &Row, unverified: bool) -> String {
+fn claim(row: &Row, base_label: &str, unverified: bool) -> String {
     let doubt = if unverified { " (unverified)" } else { "" };
     let place = |value: f64, interval: Interval| {
         if value < interval.low {
@@ -219,6 +219,19 @@ fn claim(row: &Row, unverified: bool) -> String {
             " The claimed difference of {} points{doubt} lies {place} its interval.",
             points(claimed)
         );
+    }
+    if let (Some(claimed), Some(versus)) = (row.claimed.direction, &row.versus_base) {
+        let (what, wanted, most) = match claimed {
+            Direction::Up => ("gain", "up", versus.interval.high),
+            Direction::Down => ("loss", "down", -versus.interval.low),
+        };
+        let found = match sign(versus) {
+            found if found == wanted => "there is one".to_owned(),
+            "same" if most <= 0.0 => "none is shown".to_owned(),
+            "same" => format!("none is shown, and one of up to {} points is not excluded", percent(most)),
+            _ => "the opposite is the case".to_owned(),
+        };
+        text += &format!(" A {what} against {base_label} is claimed{doubt}: {found}.");
     }
     text
 }
@@ -372,6 +385,21 @@ mod tests {
         assert!(
             text(3).contains("−1.5 points against Base") && text(3).contains("no more than chance explains")
         );
+        let mut sided = example_table();
+        for (row, side) in [(1, Direction::Up), (2, Direction::Down), (3, Direction::Up)] {
+            sided.benchmarks[0].rows[row].claimed.direction = Some(side);
+        }
+        let sided = View::of(&sided);
+        let told = |row: usize| sided.benchmarks[0].findings[row].text.as_str();
+        assert!(told(1).ends_with("A gain against Base is claimed: there is one."), "{}", told(1));
+        assert!(
+            told(2).ends_with("A loss against Base is claimed: the opposite is the case."),
+            "{}",
+            told(2)
+        );
+        let open =
+            "A gain against Base is claimed: none is shown, and one of up to 4.5 points is not excluded.";
+        assert!(told(3).ends_with(open), "{}", told(3));
         let mut doubtful = example_table();
         doubtful.claims["unverified"] = "quoted from memory".into();
         let doubtful = View::of(&doubtful);
