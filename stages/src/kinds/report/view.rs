@@ -301,7 +301,8 @@ fn breakdown(
     groups: fn(&Row) -> &std::collections::BTreeMap<String, Group>,
 ) -> Option<Breakdown> {
     let names: BTreeSet<&String> = rows.iter().flat_map(|row| groups(row).keys()).collect();
-    if names.is_empty() {
+    // One group is all questions, of which the table above tells.
+    if names.len() < 2 {
         return None;
     }
     let cell = |group: &Group| {
