@@ -18,6 +18,8 @@ pub struct Budget {
     pub updates: Option<f64>,
     /// Answers generated to learn from.
     pub rollouts: Option<f64>,
+    /// Answers generated for one update, where the number of updates is not known.
+    pub rollouts_per_update: Option<f64>,
     /// Tokens generated to learn from.
     pub generated_tokens: Option<f64>,
 }
@@ -79,9 +81,11 @@ fn cost(label: String, summary: &Summary, budget: &Budget) -> Cost {
     shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
     let rollout = summary.seconds.get("rollout").copied().filter(|seconds| *seconds > 0.0);
     let rate = summary.generated_tokens.zip(rollout).map(|(tokens, seconds)| tokens / seconds);
+    let each = summary.rollouts.map(|rollouts| rollouts / summary.updates as f64);
     let parts = [
         ("updates", Some(summary.updates as f64), budget.updates),
         ("rollouts", summary.rollouts, budget.rollouts),
+        ("rollouts of an update", each, budget.rollouts_per_update),
         ("generated tokens", summary.generated_tokens, budget.generated_tokens),
     ];
     let budget = parts.into_iter().filter_map(|(what, spent, paper)| {
@@ -161,12 +165,20 @@ mod tests {
                 "seconds":{"update":30,"rollout":90,"grading":0.1}}"#,
         )
         .unwrap();
-        let budget = Budget { updates: Some(100.0), rollouts: Some(5.0), generated_tokens: Some(9e6) };
+        let budget = Budget {
+            updates: Some(100.0),
+            rollouts: Some(5.0),
+            rollouts_per_update: Some(256.0),
+            generated_tokens: Some(9e6),
+        };
         let cost = cost("LoRA".into(), &summary, &budget);
         assert_eq!((cost.rate.as_str(), cost.took.as_str()), ("2\u{202f}000", "2 min 0 s"));
         assert_eq!(cost.parameters, "1\u{202f}234\u{202f}567");
         assert_eq!(cost.shares, [("rollout".to_owned(), 75), ("update".to_owned(), 25)]);
         assert_eq!(cost.budget, "20 % of the updates, 2.00 % of the generated tokens");
+        let each = Budget { rollouts_per_update: Some(256.0), ..Budget::default() };
+        let summary = Summary { rollouts: Some(1280.0), ..summary };
+        assert_eq!(super::cost("LoRA".into(), &summary, &each).budget, "25 % of the rollouts of an update");
         assert_eq!(grouped(7), "7");
     }
 }

@@ -1,13 +1,15 @@
 //! `report`: what a reader sees of an experiment, as one HTML page and as Markdown.
 //!
 //! - [`view`]: numbers turned into the words and cells of both documents
-//! - [`cost`]: what training and evaluation cost; [`audit`]: how answers were found
+//! - [`cost`]: what training and evaluation cost; [`audit`]: how answers were found; [`checks`]: how
+//!   training data came about, and whether converted models compute the same
 //! - [`data`]: the samples, as the page's script reads them; [`pack`]: how the page holds them
 //! - [`made`]: graph, keys, times and versions, which are put into published copies
 //! - `page.html`, `style.css`, `page.js`, `math.js`, `report.md`, `made.html`, `made.md`: the templates
 //! - `katex/`: what typesets mathematics
 
 mod audit;
+mod checks;
 mod cost;
 mod data;
 mod made;
@@ -59,6 +61,12 @@ pub struct Report {
     /// Timings of the evaluations by arm, such as `"@eval[*]/timing.json"`. Left out: no speeds.
     #[serde(default)]
     pub timings: Inputs,
+    /// How training sets were made: the `counts.json` of `prepare`, such as `"@data/counts.json"`.
+    #[serde(default)]
+    pub data: Inputs,
+    /// How converted models compare with what they come from, such as `"@convert[*]/equivalence.json"`.
+    #[serde(default)]
+    pub conversions: Inputs,
     /// What the paper spent on each arm; the report then says which share of it was spent here.
     #[serde(default)]
     pub budget: Budget,
@@ -100,6 +108,8 @@ impl Stage for Report {
             curves,
             costs => minijinja::Value::from(Serde(cost::gather(ctx, &self.metrics, &self.arms, &self.budget)?)),
             speeds => minijinja::Value::from(Serde(cost::speeds(ctx, &self.timings, &self.arms)?)),
+            data => minijinja::Value::from(Serde(checks::data(ctx, &self.data)?)),
+            conversions => minijinja::Value::from(Serde(checks::conversions(ctx, &self.conversions, &self.arms)?)),
             audits => minijinja::Value::from(Serde(told.audits)),
             has_samples => !told.samples.questions.is_empty(),
             samples => pack::pack(&data::json(&told.samples)),

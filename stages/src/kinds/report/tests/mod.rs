@@ -105,6 +105,12 @@ fn report(out: &Path, questions: usize) -> Report {
         inputs.insert(format!("@train[{label}]"), path);
         metrics.0.insert(label.clone(), Input::new(format!("@train[{label}]")));
     }
+    let made =
+        [("@data/counts.json", "counts.json", COUNTS), ("@convert[steer]", "equivalence.json", EQUIVALENCE)];
+    for (reference, name, text) in made {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        inputs.insert(reference.into(), dir.path().join(name));
+    }
     let timing = dir.path().join("timing.json");
     std::fs::write(&timing, r#"{"samples":200,"tokens":6280,"seconds":12.5,"tokens_per_second":502.4}"#)
         .unwrap();
@@ -117,6 +123,8 @@ fn report(out: &Path, questions: usize) -> Report {
         samples,
         metrics,
         timings,
+        data: Inputs([("data".into(), Input::new("@data/counts.json"))].into()),
+        conversions: Inputs([("steer".into(), Input::new("@convert[steer]"))].into()),
         budget: Budget { updates: Some(200.0), ..Budget::default() },
         curves: Vec::new(),
         arms: ARMS.map(|(name, label)| Arm { name: name.into(), label: label.into() }).to_vec(),
@@ -125,6 +133,13 @@ fn report(out: &Path, questions: usize) -> Report {
     stage.run(&StageCtx::detached(out, out, inputs)).unwrap();
     stage
 }
+
+const COUNTS: &str = r#"{"read":7473,"train":4800,"held_out":128,"dropped":{"beyond_limit":2541,
+    "contaminated_words":4,"duplicate":0},"benchmarks":{"amc23":{"exact":0,"template":0,"words":4,"questions":3}},
+    "boxes_added":7469,"tokens":null}"#;
+
+const EQUIVALENCE: &str = r#"{"probes":4,"positions":90,"max_logit_difference":0.000031,"tolerance":0.001,
+    "serving_dtype":"bfloat16","argmax_flips":0}"#;
 
 const SUMMARY: &str = r#"{"updates":80,"trained_parameters":512,"generated_tokens":96000,
     "vector_norms":[0.5,0.75,1.25,1.0],"seconds":{"rollout":60.0,"update":18.0,"grading":2.0}}"#;
