@@ -37,7 +37,7 @@ say "a run on $MOST whose worker is killed after its fourth update"
 [ "$DEVICE" = cpu ] && export PIPELINE_CPU_RANKS=$MOST
 "$P" run psft.toml --device $DEVICE --cache c-resumed $(on "$MOST") $SET > "$OUT/killed.out" 2>&1 & ENGINE=$!
 for _ in $(seq 600); do
-  sleep 0.2; STATE=$(ls -d c-resumed/inflight/*/state/step-* 2> /dev/null | tail -n 1)
+  sleep 0.2; kill -0 $ENGINE 2> /dev/null || break; STATE=$(ls -d c-resumed/inflight/*/state/step-* 2> /dev/null | tail -n 1)
   [ -n "$STATE" ] && [ "${STATE##*-}" -ge 4 ] && break
 done
 kill -9 "$(pgrep -P $ENGINE | head -n 1)"; wait $ENGINE; say "the engine ended with $?"
