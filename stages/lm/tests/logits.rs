@@ -4,7 +4,9 @@ mod common;
 
 use burn::tensor::{Device, Tensor};
 use common::{Tiny, max_diff, tensor, values};
-use lm::model::{AttentionContext, Model, Parameter};
+use lm::adapter::{Adapter, Lora, Projection};
+use lm::checkpoint::Checkpoint;
+use lm::model::{AttentionContext, Model, Parameter, logits_by_layer};
 
 /// f32 sums in another order; logits of the tiny models go up to about 30.
 const TOLERANCE: f32 = 1e-4;
@@ -17,6 +19,30 @@ fn logits_are_those_of_transformers() {
         assert!(diff < TOLERANCE, "{}: {diff}", tiny.name);
         // a witness that can fail: the logits are no constant
         assert!(tiny.logits.iter().copied().fold(0.0, f32::max) > 1.0);
+    }
+}
+
+#[test]
+fn layer_by_layer_they_are_the_whole_models() {
+    for tiny in Tiny::all() {
+        let checkpoint = Checkpoint::open(&common::folder(&tiny.name)).unwrap();
+        let config = tiny.model.config();
+        let lora = Lora::new(config, &[Projection::Query, Projection::Down], 2, 4.0, 0, &Device::flex());
+        // B begins as zeros, which would change nothing
+        let lora = Adapter::Lora(lora).map_parameters(|_, parameter| match parameter {
+            Parameter::Matrix(matrix) => (matrix + 0.1).into(),
+            other => other,
+        });
+        for adapter in [None, Some(&lora)] {
+            let got = logits_by_layer(&checkpoint, adapter, &tiny.input_ids, &Device::flex()).unwrap();
+            for (ids, got) in tiny.input_ids.iter().zip(got) {
+                let want = tiny.model.forward(tensor(std::slice::from_ref(ids)), adapter);
+                assert_eq!(values(got), values(want), "{}", tiny.name);
+            }
+        }
+        let [plain, adapted] =
+            [None, Some(&lora)].map(|adapter| values(tiny.model.forward(tensor(&tiny.input_ids), adapter)));
+        assert!(max_diff(&plain, &adapted) > 0.01);
     }
 }
 

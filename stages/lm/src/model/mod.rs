@@ -6,6 +6,7 @@
 //! | `attention` | grouped-query attention, positions and visibility |
 //! | `layer` | linear, RMSNorm, decoder layer |
 //! | `parameters` | parameters by name, initialisation |
+//! | `stream` | logits with one layer in memory at a time |
 //!
 //! The forward pass comes in pieces (embed, layer by layer, norm, logits), so that a trainer can
 //! keep or recompute activations as it likes. Nothing here knows about automatic differentiation:
@@ -15,6 +16,7 @@ mod attention;
 mod layer;
 mod parameters;
 mod rope;
+mod stream;
 
 use burn::tensor::{DType, Device, Int, Tensor};
 
@@ -24,10 +26,24 @@ pub(crate) use layer::LayerAdapter;
 pub use layer::{Layer, Linear, RmsNorm};
 pub use parameters::Parameter;
 pub use rope::{Rope, rotate};
+pub use stream::logits_by_layer;
 
 use crate::adapter::Adapter;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::config::ModelConfig;
+
+/// The parameters of a checkpoint, on a device, in a number format.
+struct FromCheckpoint<'a>(&'a Checkpoint, &'a Device, DType);
+
+impl parameters::Source for FromCheckpoint<'_> {
+    type Error = CheckpointError;
+    fn vector(&mut self, name: &str, len: usize) -> Result<Tensor<1>, CheckpointError> {
+        self.0.load(name, [len], self.1, self.2)
+    }
+    fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>, CheckpointError> {
+        self.0.load(name, shape, self.1, self.2)
+    }
+}
 
 /// A language model. Cloning shares the weights.
 #[derive(Debug, Clone)]
@@ -46,16 +62,6 @@ impl Model {
     /// # Errors
     /// A tensor that is missing, has another shape, or cannot be read.
     pub fn load(checkpoint: &Checkpoint, device: &Device, dtype: DType) -> Result<Self, CheckpointError> {
-        struct FromCheckpoint<'a>(&'a Checkpoint, &'a Device, DType);
-        impl parameters::Source for FromCheckpoint<'_> {
-            type Error = CheckpointError;
-            fn vector(&mut self, name: &str, len: usize) -> Result<Tensor<1>, CheckpointError> {
-                self.0.load(name, [len], self.1, self.2)
-            }
-            fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Tensor<2>, CheckpointError> {
-                self.0.load(name, shape, self.1, self.2)
-            }
-        }
         let mut source = FromCheckpoint(checkpoint, device, dtype);
         parameters::build(checkpoint.config(), &mut source)
     }

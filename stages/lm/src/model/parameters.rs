@@ -135,49 +135,60 @@ fn linear<S: Source>(
 
 /// A model of this shape, filled from `source`.
 pub(super) fn build<S: Source>(config: &ModelConfig, source: &mut S) -> Result<Model, S::Error> {
-    use crate::adapter::Projection as P;
-    let embedding_shape = [config.vocab_size, config.hidden_size];
-    let embedding = source.matrix("model.embed_tokens.weight", embedding_shape)?;
-    let norm = |source: &mut S, name: &str| {
-        Ok(RmsNorm {
-            weight: source.vector(&format!("{name}.weight"), config.hidden_size)?,
-            eps: config.rms_norm_eps,
-        })
-    };
-    let mut layers = Vec::with_capacity(config.num_layers);
-    for layer in 0..config.num_layers {
-        let at = |name: &str| format!("model.layers.{layer}.{name}");
-        let mut projection = |p: P, bias: bool| linear(source, &at(p.path()), p.shape(config), bias);
-        let query = projection(P::Query, config.qkv_bias)?;
-        let key = projection(P::Key, config.qkv_bias)?;
-        let value = projection(P::Value, config.qkv_bias)?;
-        let output = projection(P::Output, config.o_bias)?;
-        let gate = projection(P::Gate, config.mlp_bias)?;
-        let up = projection(P::Up, config.mlp_bias)?;
-        let down = projection(P::Down, config.mlp_bias)?;
-        layers.push(Layer {
-            input_norm: norm(source, &at("input_layernorm"))?,
-            query,
-            key,
-            value,
-            output,
-            post_norm: norm(source, &at("post_attention_layernorm"))?,
-            gate,
-            up,
-            down,
-        });
-    }
+    let embedding = embedding(config, source)?;
+    let layers = (0..config.num_layers).map(|index| layer(config, source, index));
+    let layers = layers.collect::<Result<_, _>>()?;
     Ok(Model {
         embedding,
         layers,
-        norm: norm(source, "model.norm")?,
-        head: if config.tie_word_embeddings {
-            None
-        } else {
-            Some(source.matrix("lm_head.weight", embedding_shape)?)
-        },
+        norm: norm(config, source, "model.norm")?,
+        head: head(config, source)?,
         rope: Rope::new(config),
         config: config.clone(),
+    })
+}
+
+pub(super) fn embedding<S: Source>(config: &ModelConfig, source: &mut S) -> Result<Tensor<2>, S::Error> {
+    source.matrix("model.embed_tokens.weight", [config.vocab_size, config.hidden_size])
+}
+
+/// The output head, where it is not the embedding.
+pub(super) fn head<S: Source>(config: &ModelConfig, source: &mut S) -> Result<Option<Tensor<2>>, S::Error> {
+    let shape = [config.vocab_size, config.hidden_size];
+    (!config.tie_word_embeddings).then(|| source.matrix("lm_head.weight", shape)).transpose()
+}
+
+pub(super) fn norm<S: Source>(config: &ModelConfig, source: &mut S, name: &str) -> Result<RmsNorm, S::Error> {
+    let weight = source.vector(&format!("{name}.weight"), config.hidden_size)?;
+    Ok(RmsNorm { weight, eps: config.rms_norm_eps })
+}
+
+/// Decoder layer `index`.
+pub(super) fn layer<S: Source>(
+    config: &ModelConfig,
+    source: &mut S,
+    index: usize,
+) -> Result<Layer, S::Error> {
+    use crate::adapter::Projection as P;
+    let at = |name: &str| format!("model.layers.{index}.{name}");
+    let mut projection = |p: P, bias: bool| linear(source, &at(p.path()), p.shape(config), bias);
+    let query = projection(P::Query, config.qkv_bias)?;
+    let key = projection(P::Key, config.qkv_bias)?;
+    let value = projection(P::Value, config.qkv_bias)?;
+    let output = projection(P::Output, config.o_bias)?;
+    let gate = projection(P::Gate, config.mlp_bias)?;
+    let up = projection(P::Up, config.mlp_bias)?;
+    let down = projection(P::Down, config.mlp_bias)?;
+    Ok(Layer {
+        input_norm: norm(config, source, &at("input_layernorm"))?,
+        query,
+        key,
+        value,
+        output,
+        post_norm: norm(config, source, &at("post_attention_layernorm"))?,
+        gate,
+        up,
+        down,
     })
 }
 
