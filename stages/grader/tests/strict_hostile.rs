@@ -59,6 +59,10 @@ fn depth_and_length_are_limited() {
         r"\\".repeat(4000),
         "\u{0}".repeat(5000),
         "é".repeat(4000),
+        // found by fuzzing: long products, and formulas by formulas
+        r"\binom{4025}{2015}{20151\binom13}7777777777000000e+8 21^1.0\log_0e+9 10^9 - 9 - 1".into(),
+        r"\left\{1, x, x^{2}, e^{2 x}, x e^{2 8}, \cos(2) x, x \cos(2) x, \sin(2)cos 2 x\right\}".into(),
+        "m y tails a ".repeat(400),
     ];
     for a in &inputs {
         assert!(equal(a, a).equal);

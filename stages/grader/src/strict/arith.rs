@@ -50,7 +50,7 @@ impl Arith for Fast {
         52
     }
     fn cost(&self) -> (u64, u64) {
-        (1, 4)
+        (2, 8)
     }
     fn float(&self, v: f64) -> f64 {
         v

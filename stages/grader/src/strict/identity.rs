@@ -28,7 +28,7 @@ pub(crate) struct Work {
 impl Work {
     /// The allowance of one pair.
     pub fn new() -> Work {
-        Work { left: 800_000, spent: false }
+        Work { left: 500_000, spent: false }
     }
 
     fn take(&mut self, n: u64) -> bool {

@@ -89,7 +89,7 @@ impl<A: Arith> Numeric<A> {
                 if k > 3000 {
                     return None;
                 }
-                self.spend(2 * k as u64)?;
+                self.spend(3 * k as u64)?;
                 let mut r = self.exact(1.0);
                 for j in 0..k {
                     r = self.mul(&r, &self.exact((n - j) as f64))?;
