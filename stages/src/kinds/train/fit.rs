@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use trainer::memory::Load;
 
 use super::{Method, Train};
+use crate::adapter::AdapterParams;
 use crate::demonstration::{Demonstrator, sequence};
 use crate::gpu;
 use crate::model::OpenModel;
@@ -60,13 +61,16 @@ impl Train {
             || config.tensor_shapes().iter().map(|(_, dims)| dims.iter().product::<usize>()).sum();
         let trained = self.adapter.as_ref().map_or_else(parameters, |adapter| adapter.count(config));
         let rollouts = self.method.rollouts();
+        let precision = self.precision.on(device);
+        let odd_rank =
+            matches!(&self.adapter, Some(AdapterParams::Lora(lora)) if !lora.rank.is_multiple_of(8));
         Load {
             config: config.clone(),
-            number: if self.precision.on(device) == DType::F32 { 4 } else { 2 },
+            number: if precision == DType::F32 { 4 } else { 2 },
             trained: trained as u64,
             full: self.adapter.is_none(),
             recompute: self.recompute,
-            beside: trainer::gradient::beside_burn(config, self.precision.on(device), device),
+            beside: !odd_rank && trainer::gradient::beside_burn(config, precision, device),
             rows: 1,
             seq: longest as u64,
             rollouts: rollouts.map(|r| (r.batch.min(r.prompts * r.group) as u64, longest as u64)),
@@ -173,7 +177,7 @@ impl Train {
         let least = if self.micro_tokens == MicroTokens::default() { "at least " } else { "" };
         let card = gpu::card(needs.total(), total, |total| advice(&load, total));
         Some(format!(
-            "needs {least}{} of GPU memory for sequences of {} tokens (weights {}, optimiser {}, activations and gradients {}{}){card}",
+            "needs {least}{} of GPU memory for sequences of {} tokens (weights {}, optimiser {}, activations and gradients {}{}{}){card}",
             gpu::gigabytes(needs.total()),
             load.seq,
             gpu::gigabytes(needs.weights),
@@ -184,6 +188,7 @@ impl Train {
             } else {
                 String::new()
             },
+            if load.beside && !self.recompute { "; more is kept where there is room" } else { "" },
         ))
     }
 

@@ -173,6 +173,13 @@ impl Stage for Train {
         let micro_tokens = self.resolve_micro_tokens(ctx, &opened, &rows)?;
         let trainee = self.trainee(ctx, &opened)?;
         ctx.message(format!("{} numbers train", trainee.len()));
+        if ctx.device() != "cpu" {
+            // the two round at other places: nobody shall compare them unknowingly
+            ctx.message(match trainer::gradient::through_burn(&trainee.current()) {
+                None => "passes go beside burn, on a stream of their own".to_owned(),
+                Some(why) => format!("passes go through burn, slowly: {why}"),
+            });
+        }
         let saving = Saving { dir: Some(ctx.state().to_owned()), every: self.save_every };
         let task = Task { train: self, ctx, opened: &opened, rows: &rows, micro_tokens, saving: &saving };
         let outcome = match &self.method {
