@@ -6,11 +6,14 @@ answers agree question by question.
     python stages/lm/benches/gsm8k.py target/release/pipeline SmolLM2-135M-Instruct.Q4_1.gguf test.jsonl
 
 The weights are a GGUF file. `transformers` reads what the engine's own writer makes of it (the `convert`
-kind, f32), so that a writer's mistake would show too.
+kind, f32), so that a writer's mistake would show too. The engine runs f32 on the CPU, beside the others:
+on a GPU burn's f32 products round their factors to TF32.
 """
 
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -57,8 +60,8 @@ def theirs(folder, prompts, tokenizer, dtype, device, args):
     warm = torch.tensor([prompts[0]], device=device)
     model.generate(warm, attention_mask=torch.ones_like(warm), do_sample=False, max_new_tokens=2, pad_token_id=pad)
     begin = time.perf_counter()
-    for start in range(0, len(order), args.batch):
-        rows = order[start:start + args.batch]
+    for start in range(0, len(order), args.their_batch):
+        rows = order[start:start + args.their_batch]
         width = max(len(prompts[i]) for i in rows)
         ids = torch.tensor([[pad] * (width - len(prompts[i])) + prompts[i] for i in rows], device=device)
         mask = torch.tensor([[0] * (width - len(prompts[i])) + [1] * len(prompts[i]) for i in rows], device=device)
@@ -71,11 +74,14 @@ def theirs(folder, prompts, tokenizer, dtype, device, args):
 
 
 def ours(binary, folder, questions, precision, device, args, work):
-    file = work / "questions.txt"
+    file = work / f"questions-{precision}.txt"
     file.write_text("\n".join(questions) + "\n")
+    # Two cores are left to those that run beside.
+    threads = {} if device != "cpu" else {"RAYON_NUM_THREADS": str(max(1, os.cpu_count() - 2))}
     begin = time.perf_counter()
     out = run([binary, "generate", folder, "--file", file, "--template", "chat", "--max-tokens", args.new,
-               "--batch", args.batch, "--precision", precision, "--device", device, "--json"])
+               "--batch", args.batch, "--precision", precision, "--device", device, "--json"],
+              env={**os.environ, **threads})
     total = time.perf_counter() - begin
     rows = [json.loads(line) for line in out.stdout.splitlines()]
     said = out.stderr.strip().splitlines()[-1]
@@ -118,7 +124,8 @@ def main():
     parser.add_argument("--new", type=int, default=512, help="tokens of an answer, at most")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--f32-device", help="where the engine runs in f32, if elsewhere")
+    parser.add_argument("--f32-device", default="cpu", help="where the engine runs in f32")
+    parser.add_argument("--their-batch", type=int, default=660, help="of transformers")
     parser.add_argument("--out", type=pathlib.Path, help="a file for every answer, as JSON lines")
     parser.add_argument("--runs", default="engine-f32,engine-bf16,transformers-f32,transformers-bf16")
     args = parser.parse_args()
@@ -137,11 +144,21 @@ def main():
         chats = [[{"role": "user", "content": question}] for question in questions]
         prompts = [tokenizer.apply_chat_template(c, add_generation_prompt=True, tokenize=False) for c in chats]
         prompts = [tokenizer(p, add_special_tokens=False)["input_ids"] for p in prompts]
-        for name in args.runs.split(","):
+        aside = concurrent.futures.ThreadPoolExecutor(1)
+        waiting = {}
+        names = args.runs.split(",")
+        if "engine-f32" in names and args.f32_device != args.device:
+            waiting["engine-f32"] = aside.submit(
+                ours, args.binary, folder, questions, "f32", args.f32_device, args, work)
+            names = [name for name in names if name not in waiting] + list(waiting)
+        for name in names:
             who, precision = name.split("-")
             if who == "engine":
-                device = args.f32_device if precision == "f32" and args.f32_device else args.device
-                rows, seconds, total, said = ours(args.binary, folder, questions, precision, device, args, work)
+                device = args.f32_device if precision == "f32" else args.device
+                if name in waiting:
+                    rows, seconds, total, said = waiting[name].result()
+                else:
+                    rows, seconds, total, said = ours(args.binary, folder, questions, precision, device, args, work)
                 ids, texts = [r["ids"] for r in rows], [r["text"] for r in rows]
             else:
                 dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[precision]
