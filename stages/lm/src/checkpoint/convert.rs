@@ -103,6 +103,17 @@ pub(super) fn to_vec<T: Float>(tensor: Stored<'_>) -> Vec<T> {
     out
 }
 
+/// A tensor's bytes where they are already what a device with the same order of bytes would hold.
+#[cfg(feature = "cuda")]
+pub(super) fn as_it_lies(tensor: Stored<'_>, dtype: burn::tensor::DType) -> Option<&[u8]> {
+    use burn::tensor::DType;
+    let same = matches!(
+        (tensor.format, dtype),
+        (Format::F32, DType::F32) | (Format::F16, DType::F16) | (Format::BF16, DType::BF16)
+    );
+    (same && tensor.interleaved.is_none() && cfg!(target_endian = "little")).then_some(tensor.bytes)
+}
+
 /// The values of a tensor as little-endian bytes of another number format.
 pub(super) fn to_bytes(tensor: Stored<'_>, dtype: FloatType) -> Vec<u8> {
     fn bytes<T: Float, const N: usize>(tensor: Stored<'_>, le: impl Fn(T) -> [u8; N] + Sync) -> Vec<u8> {

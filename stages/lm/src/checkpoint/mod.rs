@@ -251,6 +251,12 @@ impl Checkpoint {
             return Err(self.wrong_shape(name, place, &expected));
         }
         let stored = self.stored(place);
+        #[cfg(feature = "cuda")]
+        if let Some(bytes) = convert::as_it_lies(stored, dtype)
+            && let Some(tensor) = crate::nvidia::from_bytes(bytes, expected, device, dtype)
+        {
+            return Ok(tensor);
+        }
         let data = match dtype {
             DType::F32 => TensorData::new(convert::to_vec::<f32>(stored), expected),
             DType::F16 => TensorData::new(convert::to_vec::<f16>(stored), expected),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use burn::backend::Cuda;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Device as BurnDevice, Tensor};
 use burn_cubecl::cubecl::Device;
 use burn_cubecl::cubecl::cuda::CudaRuntime;
 use burn_cubecl::tensor::CubeTensor;
@@ -84,6 +84,29 @@ pub(crate) fn hold<const D: usize>(tensor: &Tensor<D>) -> Option<(usize, u64, us
     let resource = tensor.client.get_resource::<Server>(tensor.handle.clone()).ok()?;
     let pointer = resource.resource().ptr;
     Some((gpu, pointer, leading, Box::new((resource, tensor.handle))))
+}
+
+/// A tensor of these bytes on a GPU, copied from where they lie (a mapped file, say) with no copy on the
+/// host in between; `None` for a device that is no GPU, or where that does not work.
+pub(crate) fn from_bytes<const D: usize>(
+    bytes: &[u8],
+    shape: [usize; D],
+    device: &BurnDevice,
+    dtype: DType,
+) -> Option<Tensor<D>> {
+    if device.clone().without_autodiff() == BurnDevice::flex() {
+        return None;
+    }
+    let tensor = Tensor::empty(shape, (device, dtype));
+    let (gpu, pointer, leading, _held) = hold(&tensor)?;
+    // Rows that are padded, or a size that is none of this shape's, are left to others.
+    let dense = D == 1 || leading == shape[D - 1];
+    (dense && shape.iter().product::<usize>() * dtype.size() == bytes.len()).then_some(())?;
+    enter(gpu).ok()?;
+    wait().ok()?;
+    // SAFETY: the tensor's buffer is as long, and is kept until the copy is done.
+    unsafe { result::memcpy_htod_sync(pointer, bytes) }.ok()?;
+    Some(tensor)
 }
 
 /// Bytes of a GPU's memory, where there is such a GPU. Takes none of it.
