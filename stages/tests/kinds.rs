@@ -161,6 +161,7 @@ fn who_gave_no_box_is_asked_once_more() {
     }
     let timing: Value = serde_json::from_str(&first.text("timing.json")).unwrap();
     assert_eq!(timing["retries"]["samples"], 8);
+    assert_eq!(timing["computed_by"], "host");
     // Nothing is generated again, and nothing is lost.
     let text = first.text("samples.jsonl");
     assert_eq!(run::<Eval>(&params, first.state).text("samples.jsonl"), text);

@@ -157,7 +157,7 @@ impl Stage for Eval {
             .iter()
             .map(|question| self.prompt.prepare(&opened, &question.problem, &shots))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut run = Run { eval: self, ctx, opened: &opened, loaded: None, clipped: 0 };
+        let mut run = Run { eval: self, ctx, opened: &opened, loaded: None, clipped: 0, path: None };
         let mut journal = Journal::open(&ctx.state().join("samples.jsonl"))?;
         let first = self.first(&opened, &questions, &prompts, &journal);
         run.generate(first, questions.len() * self.samples as usize, &mut journal)?;
@@ -169,6 +169,7 @@ impl Stage for Eval {
         journal.write(&questions, &retries, &ctx.out().join("samples.jsonl"))?;
         let mut timing = journal.timing();
         timing["clipped_questions"] = run.clipped.into();
+        timing["computed_by"] = run.path.into();
         if self.retry.is_some() {
             timing["retries"] = retries.timing();
         }
@@ -244,6 +245,8 @@ struct Run<'a> {
     loaded: Option<(Model, Option<Adapter>)>,
     /// Prompts that left less room in the model's context than was asked for.
     clipped: usize,
+    /// What computed: paths differ in low bits.
+    path: Option<&'static str>,
 }
 
 impl Run<'_> {
@@ -264,6 +267,7 @@ impl Run<'_> {
         let context_policy = if eval.clip { ContextPolicy::Clip } else { ContextPolicy::Refuse };
         let options = EngineOptions { max_batch: eval.batch, context_policy, ..EngineOptions::default() };
         let mut engine = Engine::new(model, adapter.as_ref(), Some(&opened.tokenizer), options);
+        self.path = Some(engine.path());
         let started = Instant::now();
         let mut failed = None;
         let outcome = engine.generate(&requests, |event| {
