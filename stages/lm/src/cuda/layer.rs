@@ -66,7 +66,7 @@ impl Net {
         if plain {
             let mut to = out;
             for matrix in matrices {
-                self.multiply(matrix, [x, to], shape);
+                self.multiply(matrix, [x, to], rows);
                 to += u64::from(matrix.outs) * 4;
             }
         } else {
@@ -96,11 +96,11 @@ impl Net {
     }
 
     /// A product through cuBLAS: from `x` to `y`.
-    fn multiply(&self, matrix: &Matrix, operands: [u64; 2], shape: Shape) {
+    fn multiply(&self, matrix: &Matrix, operands: [u64; 2], rows: u32) {
         if let Some(products) = &self.weights.products {
-            let rows = padded(shape.rows());
+            let rows = padded(rows);
             // SAFETY: the scratch has the padded rows.
-            unsafe { products.multiply(self.stream(), matrix, operands, rows, shape.is_prompt()) };
+            unsafe { products.multiply(self.stream(), matrix, operands, rows) };
         }
     }
 
@@ -295,8 +295,8 @@ impl Net {
         let (x, out) = (scratch.x.pointer, scratch.gated.pointer);
         if plain {
             let up = scratch.up.pointer;
-            self.multiply(&layer.gate, [x, out], shape);
-            self.multiply(&layer.up, [x, up], shape);
+            self.multiply(&layer.gate, [x, out], rows);
+            self.multiply(&layer.up, [x, up], rows);
             let launch = Launch {
                 name: "gate_rows",
                 variant: [flags[0].into(), flags[1].into(), 0, 0, 0],

@@ -286,10 +286,9 @@ impl Net {
         self.norm(scratch, Pending { parts, bias, weight: &self.weights.norm, plain }, picked, picks);
         let (x, logits) = (scratch.x.pointer, scratch.logits.pointer);
         match products {
-            // Prompts and decoding alike.
             // SAFETY: the logits have the padded rows.
             Some(products) => unsafe {
-                products.multiply(self.stream(), head, [x, logits], padded(picks), false);
+                products.multiply(self.stream(), head, [x, logits], padded(picks));
             },
             None => self.product(x, [head], logits, self.sizes.hidden, picks, 1),
         }

@@ -81,6 +81,11 @@ impl Stream {
         Ok(Rc::new(Self { gpu, stream, failure: RefCell::default() }))
     }
 
+    /// Which GPU it is.
+    pub fn gpu(&self) -> usize {
+        self.gpu
+    }
+
     /// Makes the GPU the calling thread's, and waits for all that it was given, by burn too.
     pub fn settle(&self) {
         self.perform("waiting for the GPU", || enter(self.gpu).and_then(|()| wait()).map_err(text));

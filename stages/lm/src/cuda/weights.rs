@@ -186,7 +186,7 @@ impl DeviceWeights {
         layers.iter().all(even).then_some(())?;
         let norm = vector(&model.norm().weight)?;
         let head = matrix(model.head())?;
-        let products = stream.lt().and_then(|lt| Products::new(lt, &layers, &head, model.config()));
+        let products = stream.lt().and_then(|lt| Products::new(&stream, lt, &layers, &head, model.config()));
         Some(Self { stream, embedding, layers, norm, head, products })
     }
 }

@@ -1,11 +1,11 @@
-//! Products of activations with weights through cuBLASLt, by an algorithm that is chosen once.
+//! Products of activations with weights through cuBLASLt, by an algorithm of the caller's choice.
 //!
 //! cuBLAS itself chooses by the number of rows, and with the algorithm may change the order of a sum: a
-//! row's numbers would then depend on how many rows are computed beside it. Here an algorithm is chosen
-//! for a weight's shape at one number of rows and serves every other number too. It has no workspace and
-//! no split of the shared dimension, so every sum is made by one cube in one order, and a row comes out
-//! the same to the bit among however many others and at whatever place (`pipeline bench check` holds a
-//! device to it).
+//! row's numbers would then depend on how many rows are computed beside it. Only algorithms without a
+//! workspace and without a split of the shared dimension are taken here: one cube makes a sum, in one
+//! order, so that an algorithm gives a row the same bits among however many others and at whatever place.
+//! Which algorithms agree with each other is for the caller to try (`cuda::products`); `pipeline bench
+//! check` holds a device to it all.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -147,7 +147,7 @@ pub(crate) struct Shape {
     pub wide: bool,
 }
 
-/// How a product is computed, for any number of rows.
+/// How a product is computed; it serves any number of rows.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Method {
     shape: Shape,
