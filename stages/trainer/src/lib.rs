@@ -18,7 +18,7 @@
 //! | [`adapter_io`] | adapters on disk as PEFT has them, merging |
 //! | [`export`] | what a trained model says about how to use it |
 //! | [`sft`] | training on demonstrations |
-//! | [`reference`] | a frozen reference's log-probabilities, computed once and kept |
+//! | [`mod@reference`] | a frozen reference's log-probabilities, computed once and kept |
 //! | [`rl`], [`rollout`] | training on the policy's own samples |
 //!
 //! Data flows one way: sequences → batches → gradients → masters. Losses are normalised by the
