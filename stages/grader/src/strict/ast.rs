@@ -101,6 +101,8 @@ pub(crate) enum Func {
     Floor,
     Ceil,
     Factorial,
+    /// `n!!`: every second factor.
+    DoubleFactorial,
     /// Binomial coefficient: `[n, k]`.
     Binom,
     /// `[index, x]`.

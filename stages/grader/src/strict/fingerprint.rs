@@ -313,9 +313,10 @@ impl Eval {
                 }
                 self.hash_of(0x400 + func as u64, args)
             }
-            (Func::Factorial, [x]) => match super::exact::small_rational(x) {
+            (Func::Factorial | Func::DoubleFactorial, [x]) => match super::exact::small_rational(x) {
                 Some((n @ 0..=5000, 1)) if self.afford(n as u64) => {
-                    (1..=n as u64).fold(f.one(), |a, k| f.mul(a, f.int(k)))
+                    let step = if func == Func::Factorial { 1 } else { 2 };
+                    (1..=n as u64).rev().step_by(step).fold(f.one(), |a, k| f.mul(a, f.int(k)))
                 }
                 _ => self.hash_of(0x400 + func as u64, args),
             },

@@ -232,6 +232,10 @@ pub(crate) fn rounds_to(decimal: &Expr, exact: &Expr, work: &mut Work) -> bool {
     if !num.decimal || digits < 5 || plain_decimal(exact) {
         return false;
     }
+    // An integer that is written out is not rounded to a few digits (`1.23457e6`).
+    if num.exp10 >= 0 && matches!(exact, Expr::Num(_)) {
+        return false;
+    }
     let shown = match &num.digits {
         Digits::Small(v) => format!("{v}e{}", num.exp10).parse::<f64>(),
         Digits::Big(s) => format!("{s}e{}", num.exp10).parse::<f64>(),

@@ -43,7 +43,11 @@ pub(crate) fn compare(j: &mut Judge, a: &Expr, b: &Expr) -> Option<bool> {
         _ => {
             // A bare list against a tuple keeps its order.
             for (list, other) in [(a, b), (b, a)] {
-                if let Some((_, _, parts)) = tuple(other) {
+                if let Some((open, close, parts)) = tuple(other) {
+                    // `(1, 3]` is an interval and nothing else.
+                    if open != close {
+                        return Some(j.by(Reason::Kind, false));
+                    }
                     // `\{(1, 2)\}`, and `(\pm 1, 0)` against two points.
                     let only = match list {
                         Expr::Group(Delim::Brace, _, v) if v.len() == 1 => tuple(&v[0]).is_some(),

@@ -68,6 +68,9 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         let equal = squeezed(pred) == squeezed(gold) || same_tokens(&pt, &gt);
         return v(equal, Reason::Unparsable);
     };
+    if connective(&pt) != connective(&gt) {
+        return v(false, Reason::Kind);
+    }
     if p == g {
         return v(true, Reason::Exact);
     }
@@ -90,6 +93,15 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
         }
     }
     verdict
+}
+
+/// What joins statements that are no relations: `p \land q` is not `p \lor q`, and neither is a list.
+fn connective(text: &str) -> [bool; 2] {
+    let any = |forms: &[&str]| forms.iter().any(|form| text.contains(form));
+    if any(&["=", "<", ">", "\\le", "\\ge", "\\in", "\\ne", "\\to"]) {
+        return [false; 2];
+    }
+    [any(&["\\land", "\\wedge", "∧"]), any(&["\\lor", "\\vee", "∨"])]
 }
 
 /// An integer of up to 18 digits and nothing else.

@@ -68,14 +68,14 @@ impl<A: Arith> Numeric<A> {
                 let x = self.value(x)?;
                 self.floor(f, &x)
             }
-            (Factorial, [x]) => {
+            (Factorial | DoubleFactorial, [x]) => {
                 let n = self.integer(x)?;
                 if !(0..=3000).contains(&n) {
                     return None;
                 }
                 self.spend(n as u64)?;
                 let mut r = self.exact(1.0);
-                for k in 2..=n {
+                for k in (2..=n).rev().step_by(if f == Factorial { 1 } else { 2 }) {
                     r = self.mul(&r, &self.exact(k as f64))?;
                 }
                 Some(r)

@@ -94,7 +94,11 @@ impl Parser<'_> {
             match self.peek() {
                 Some(Kind::Char('!')) => {
                     self.i += 1;
-                    e = Expr::Func(Func::Factorial, vec![e]);
+                    // `n!!` is not `(n!)!`.
+                    let double = self.is_char('!') && !self.toks[self.i].space;
+                    self.i += double as usize;
+                    let f = if double { Func::DoubleFactorial } else { Func::Factorial };
+                    e = Expr::Func(f, vec![e]);
                 }
                 Some(Kind::Char('%')) => {
                     self.i += 1;

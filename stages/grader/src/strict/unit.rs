@@ -217,14 +217,20 @@ pub(crate) fn phrase(mut parts: Vec<Expr>) -> Expr {
             return e;
         }
     }
-    if parts.len() > 1 && matches!(&parts[0], Expr::Word(w) if matches!(&**w, "the" | "a" | "an")) {
-        parts.remove(0);
-    }
     // `a third`
     if let [Expr::Sym(97), Expr::Word(w)] = &parts[..]
         && let Some(d) = words::part(w)
     {
         return Expr::div(Expr::int(1), Expr::int(d));
+    }
+    let article = match &parts[..] {
+        [Expr::Word(w), _, ..] => matches!(&**w, "the" | "a" | "an"),
+        // `a` is read as a letter
+        [Expr::Sym(97 | 65), Expr::Word(_), ..] => true,
+        _ => false,
+    };
+    if article {
+        parts.remove(0);
     }
     if parts.len() == 1 { parts.remove(0) } else { Expr::Phrase(parts) }
 }
