@@ -97,11 +97,17 @@ pub fn equal(pred: &str, gold: &str) -> StrictVerdict {
 
 /// What joins statements that are no relations: `p \land q` is not `p \lor q`, and neither is a list.
 fn connective(text: &str) -> [bool; 2] {
-    let any = |forms: &[&str]| forms.iter().any(|form| text.contains(form));
-    if any(&["=", "<", ">", "\\le", "\\ge", "\\in", "\\ne", "\\to"]) {
+    let mut found = [false; 2];
+    for (at, _) in text.match_indices('\\') {
+        let begins = |forms: [&str; 2]| forms.iter().any(|form| text[at + 1..].starts_with(form));
+        found[0] |= begins(["land", "wedge"]);
+        found[1] |= begins(["lor", "vee"]);
+    }
+    let relations = ["=", "<", ">", "\\le", "\\ge", "\\in", "\\ne", "\\to"];
+    if found != [false; 2] && relations.iter().any(|form| text.contains(form)) {
         return [false; 2];
     }
-    [any(&["\\land", "\\wedge", "∧"]), any(&["\\lor", "\\vee", "∨"])]
+    found
 }
 
 /// An integer of up to 18 digits and nothing else.

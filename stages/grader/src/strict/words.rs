@@ -158,100 +158,99 @@ pub(crate) fn canonical_unit(word: &str) -> String {
     w
 }
 
+/// In alphabetical order.
+const QUALIFIERS: [&str; 86] = [
+    "additional",
+    "and",
+    "are",
+    "below",
+    "between",
+    "billion",
+    "but",
+    "by",
+    "cubed",
+    "divided",
+    "doubled",
+    "dozen",
+    "eighths",
+    "except",
+    "excluded",
+    "exclusive",
+    "extra",
+    "factorial",
+    "false",
+    "fewer",
+    "fifths",
+    "for",
+    "fourths",
+    "fraction",
+    "from",
+    "greater",
+    "gross",
+    "half",
+    "halved",
+    "halves",
+    "hundred",
+    "hundreds",
+    "hundredths",
+    "if",
+    "imaginary",
+    "impossible",
+    "inverse",
+    "is",
+    "least",
+    "less",
+    "mille",
+    "million",
+    "millions",
+    "minus",
+    "mod",
+    "modulo",
+    "more",
+    "most",
+    "negative",
+    "never",
+    "ninths",
+    "no",
+    "not",
+    "older",
+    "one",
+    "only",
+    "or",
+    "over",
+    "plus",
+    "quarter",
+    "reciprocal",
+    "sevenths",
+    "sixths",
+    "squared",
+    "tens",
+    "tenths",
+    "than",
+    "third",
+    "thirds",
+    "thousand",
+    "thousands",
+    "thousandths",
+    "three",
+    "times",
+    "to",
+    "trillion",
+    "tripled",
+    "two",
+    "under",
+    "was",
+    "when",
+    "where",
+    "with",
+    "without",
+    "wrong",
+    "younger",
+];
+
 /// Words that change what a number says; what contains one is no unit.
 pub(crate) fn is_qualifier(word: &str) -> bool {
-    matches!(
-        word,
-        "not"
-            | "no"
-            | "or"
-            | "and"
-            | "than"
-            | "more"
-            | "less"
-            | "least"
-            | "most"
-            | "million"
-            | "thousand"
-            | "hundred"
-            | "billion"
-            | "trillion"
-            | "dozen"
-            | "half"
-            | "times"
-            | "plus"
-            | "minus"
-            | "greater"
-            | "if"
-            | "when"
-            | "where"
-            | "for"
-            | "but"
-            | "except"
-            | "only"
-            | "is"
-            | "are"
-            | "was"
-            | "if_"
-            | "squared"
-            | "cubed"
-            | "over"
-            | "divided"
-            | "by"
-            | "with"
-            | "from"
-            | "to"
-            | "mod"
-            | "modulo"
-            | "quarter"
-            | "third"
-            | "fraction"
-            | "one"
-            | "two"
-            | "three"
-            | "without"
-            | "between"
-            // Fractions and multiples of what stands before them.
-            | "halves"
-            | "thirds"
-            | "fourths"
-            | "fifths"
-            | "sixths"
-            | "sevenths"
-            | "eighths"
-            | "ninths"
-            | "tenths"
-            | "hundredths"
-            | "thousandths"
-            | "mille"
-            | "tens"
-            | "hundreds"
-            | "thousands"
-            | "millions"
-            | "gross"
-            | "halved"
-            | "doubled"
-            | "tripled"
-            | "factorial"
-            | "reciprocal"
-            | "inverse"
-            | "imaginary"
-            | "negative"
-            | "below"
-            | "under"
-            // What is compared, or denied.
-            | "fewer"
-            | "extra"
-            | "additional"
-            | "older"
-            | "younger"
-            | "wrong"
-            | "false"
-            | "impossible"
-            | "never"
-            | "excluded"
-            | "exclusive"
-    )
+    QUALIFIERS.binary_search(&word).is_ok()
 }
 
 /// The value of a number in words (`one hundred and forty-four`); `None` if it is none.
@@ -368,6 +367,12 @@ mod tests {
         assert_eq!(number_words(&["two", "thousand", "five"]), Some(2005));
         assert_eq!(number_words(&["two", "three"]), None);
         assert_eq!(number_words(&["apple"]), None);
+    }
+
+    #[test]
+    fn qualifiers_are_in_order() {
+        assert!(QUALIFIERS.is_sorted());
+        assert!(is_qualifier("thirds") && is_qualifier("not") && !is_qualifier("apples"));
     }
 
     #[test]
