@@ -49,18 +49,25 @@ pub fn grade_line(line: &str, default_data_name: &str) -> Result<(Value, Verdict
     Ok((Value::Object(row), verdict))
 }
 
-/// A field as text: strings as they are, numbers and booleans as written in JSON.
+/// From here on not every integer is a float of its own.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// A field as text: strings as they are, numbers and booleans as JSON writes them. An integer beyond
+/// 64 bits, which would be rounded, is refused.
 fn text_of(row: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
     match row.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(s)) => Ok(Some(s.clone())),
+        Some(Value::Number(n)) if n.is_f64() && n.as_f64().is_some_and(|v| v.abs() >= EXACT) => {
+            Err(format!("`{key}` is too large to be kept as a number; write it as text, in quotes"))
+        }
         Some(v @ (Value::Number(_) | Value::Bool(_))) => Ok(Some(v.to_string())),
         Some(_) => Err(format!("`{key}` is neither text nor a number")),
     }
 }
 
 /// Grades all lines of `input` in parallel and writes them to `output` in their order. Empty lines
-/// are skipped. Bad lines are not written; they come back with their numbers.
+/// and a byte-order mark are skipped. Bad lines are not written; they come back with their numbers.
 pub fn grade_lines(
     input: impl BufRead,
     mut output: impl Write,
@@ -73,7 +80,11 @@ pub fn grade_lines(
     loop {
         batch.clear();
         for (i, line) in lines.by_ref().take(BATCH) {
-            batch.push((i + 1, line?));
+            let mut line = line?;
+            if i == 0 && line.starts_with("\u{feff}".as_bytes()) {
+                line.drain(..'\u{feff}'.len_utf8());
+            }
+            batch.push((i + 1, line));
         }
         if batch.is_empty() {
             output.flush()?;

@@ -27,6 +27,27 @@ fn numbers_may_stand_for_texts() {
 }
 
 #[test]
+fn an_integer_that_would_be_rounded_is_refused() {
+    for number in ["12345678901234567890124", "1e20", "-1e300"] {
+        for line in
+            [format!(r#"{{"pred": {number}, "gold": 1}}"#), format!(r#"{{"pred": 1, "gold": {number}}}"#)]
+        {
+            assert!(grade_line(&line, "math").unwrap_err().contains("write it as text"), "{line}");
+        }
+    }
+    let line = r#"{"pred": 18446744073709551615, "gold": "18446744073709551614"}"#;
+    assert!(!grade_line(line, "math").unwrap().1.strict);
+}
+
+#[test]
+fn a_byte_order_mark_costs_no_line() {
+    let input = "\u{feff}{\"pred\": \"1\", \"gold\": \"1\"}\n";
+    let (mut output, mut summary) = (Vec::new(), Summary::default());
+    let bad = grade_lines(Cursor::new(input), &mut output, "math", &mut summary).unwrap();
+    assert!(bad.is_empty() && !output.is_empty());
+}
+
+#[test]
 fn bad_lines_are_named_and_the_rest_keeps_its_order() {
     let mut input = String::new();
     for i in 0..10_000 {

@@ -39,7 +39,7 @@ pub(crate) struct Parser<'a> {
     /// `:` and `|` end the first part of a set builder.
     pub builder: bool,
     pub reading: Reading,
-    /// Tokens looked at in search of units.
+    /// Tokens looked at in search of units, for the test that bounds them.
     pub looked: usize,
 }
 
