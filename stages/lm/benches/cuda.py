@@ -7,6 +7,7 @@ random prompts of equal length, never stopping early, both on the same card in o
 
 import argparse
 import json
+import os
 import subprocess
 import threading
 import time
@@ -34,7 +35,8 @@ class Memory:
         return self
 
     def watch(self):
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        query = ["nvidia-smi", "-i", gpu, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         while not self.stop:
             out = subprocess.run(query, capture_output=True, text=True).stdout
             self.peak = max(self.peak, int(out.split()[0]))

@@ -6,8 +6,8 @@ answers agree question by question.
     python stages/lm/benches/gsm8k.py target/release/pipeline SmolLM2-135M-Instruct.Q4_1.gguf test.jsonl
 
 The weights are a GGUF file. `transformers` reads what the engine's own writer makes of it (the `convert`
-kind, f32), so that a writer's mistake would show too. The engine runs f32 on the CPU, beside the others:
-on a GPU burn's f32 products round their factors to TF32.
+kind, f32), so that a writer's mistake would show too. The engine runs f32 on the CPU, beside the others,
+unless `--f32-device` says otherwise. Answers are graded and written as they come.
 """
 
 import argparse
@@ -50,27 +50,29 @@ publish = "model"
 
 @torch.no_grad()
 def theirs(folder, prompts, tokenizer, dtype, device, args):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    """Yields batches as they are done: indices of questions, their answers' ids, seconds."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa").to(device).eval()
     stops = model.generation_config.eos_token_id
     stops = set(stops if isinstance(stops, list) else [stops]) | {tokenizer.eos_token_id}
-    # Prompts of like length side by side, so that little is padded.
+    # Prompts of like length side by side, so that little is padded; in batches of about equal size.
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    answers = [None] * len(prompts)
+    batch = -(-len(order) // -(-len(order) // args.their_batch))
     pad = min(stops)
     warm = torch.tensor([prompts[0]], device=device)
     model.generate(warm, attention_mask=torch.ones_like(warm), do_sample=False, max_new_tokens=2, pad_token_id=pad)
-    begin = time.perf_counter()
-    for start in range(0, len(order), args.their_batch):
-        rows = order[start:start + args.their_batch]
+    for start in range(0, len(order), batch):
+        begin = time.perf_counter()
+        rows = order[start:start + batch]
         width = max(len(prompts[i]) for i in rows)
         ids = torch.tensor([[pad] * (width - len(prompts[i])) + prompts[i] for i in rows], device=device)
         mask = torch.tensor([[0] * (width - len(prompts[i])) + [1] * len(prompts[i]) for i in rows], device=device)
         out = model.generate(ids, attention_mask=mask, do_sample=False, repetition_penalty=1.0, pad_token_id=pad,
                              max_new_tokens=args.new, eos_token_id=sorted(stops))
-        for i, row in zip(rows, out[:, width:].tolist()):
+        answers = []
+        for row in out[:, width:].tolist():
             end = next((n + 1 for n, token in enumerate(row) if token in stops), len(row))
-            answers[i] = row[:end]
-    return answers, time.perf_counter() - begin
+            answers.append(row[:end])
+        yield rows, answers, time.perf_counter() - begin
 
 
 def ours(binary, folder, questions, precision, device, args, work):
@@ -125,7 +127,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--f32-device", default="cpu", help="where the engine runs in f32")
-    parser.add_argument("--their-batch", type=int, default=660, help="of transformers")
+    parser.add_argument("--their-batch", type=int, default=660, help="of transformers, at most")
     parser.add_argument("--out", type=pathlib.Path, help="a file for every answer, as JSON lines")
     parser.add_argument("--runs", default="engine-f32,engine-bf16,transformers-f32,transformers-bf16")
     args = parser.parse_args()
@@ -153,34 +155,44 @@ def main():
             names = [name for name in names if name not in waiting] + list(waiting)
         for name in names:
             who, precision = name.split("-")
+            rows = [None] * len(data)
+
+            def keep(indices, ids, texts):
+                """Grades answers and writes them."""
+                graded = grade(args.binary, texts, [golds[i] for i in indices], work)
+                for index, row, answer in zip(indices, graded, ids):
+                    rows[index] = dict(row, ids=answer)
+                if args.out:
+                    with args.out.open("a") as out:
+                        for index in indices:
+                            kept = {key: rows[index][key] for key in ("ids", "extracted", "qwen", "strict")}
+                            out.write(json.dumps({"run": name, "question": index, **kept}) + "\n")
+
             if who == "engine":
                 device = args.f32_device if precision == "f32" else args.device
                 if name in waiting:
-                    rows, seconds, total, said = waiting[name].result()
+                    made, seconds, total, said = waiting[name].result()
                 else:
-                    rows, seconds, total, said = ours(args.binary, folder, questions, precision, device, args, work)
-                ids, texts = [r["ids"] for r in rows], [r["text"] for r in rows]
+                    made, seconds, total, said = ours(args.binary, folder, questions, precision, device, args, work)
+                keep(range(len(data)), [row["ids"] for row in made], [row["text"] for row in made])
             else:
                 dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[precision]
-                begin = time.perf_counter()
-                ids, seconds = theirs(folder, prompts, tokenizer, dtype, args.device.replace("cuda:0", "cuda"), args)
+                device, said, seconds, done, begin = args.device, "", 0, 0, time.perf_counter()
+                at = device.replace("cuda:0", "cuda")
+                for indices, ids, took in theirs(folder, prompts, tokenizer, dtype, at, args):
+                    keep(indices, ids, tokenizer.batch_decode(ids, skip_special_tokens=True))
+                    seconds, done = seconds + took, done + len(indices)
+                    print(json.dumps({"run": name, "done": done, "generate_s": round(seconds, 2)}), flush=True)
                 total = time.perf_counter() - begin
-                texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-                device, said = args.device, ""
-            graded = grade(args.binary, texts, golds, work)
-            results[name] = [dict(row, ids=i) for row, i in zip(graded, ids)]
-            right = sum(row["qwen"] for row in graded)
+            results[name] = rows
+            ids = [row["ids"] for row in rows]
+            right = sum(row["qwen"] for row in rows)
             print(json.dumps({
                 "run": name, "device": device, "right": right, "accuracy": round(right / len(data), 4),
-                "strict": sum(row["strict"] for row in graded), "generate_s": round(seconds, 2),
+                "strict": sum(row["strict"] for row in rows), "generate_s": round(seconds, 2),
                 "with_loading_s": round(total, 2), "tokens": sum(map(len, ids)),
                 "unfinished": sum(len(i) >= args.new for i in ids), "said": said,
             }), flush=True)
-            if args.out:
-                with args.out.open("a") as out:
-                    for index, row in enumerate(results[name]):
-                        kept = {key: row[key] for key in ("ids", "extracted", "qwen", "strict")}
-                        out.write(json.dumps({"run": name, "question": index, **kept}) + "\n")
     for a, b in (("engine-f32", "transformers-f32"), ("engine-bf16", "transformers-bf16"),
                  ("engine-bf16", "engine-f32"), ("transformers-bf16", "transformers-f32")):
         if a in results and b in results:

@@ -8,6 +8,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::config::ModelConfig;
+use crate::product::product;
 use crate::rng::Stream;
 
 /// A linear projection inside a decoder layer.
@@ -176,8 +177,8 @@ impl Adapter {
             Self::Lora(lora) => match lora.factors(layer, projection) {
                 Some(LoraFactors { a, b }) => {
                     let dtype = y.dtype();
-                    let inner = x.clone().matmul(a.clone().cast(dtype).transpose());
-                    y + inner.matmul(b.clone().cast(dtype).transpose()).mul_scalar(lora.scale)
+                    let inner = product(x.clone(), a.clone().cast(dtype).transpose());
+                    y + product(inner, b.clone().cast(dtype).transpose()).mul_scalar(lora.scale)
                 }
                 None => y,
             },

@@ -10,6 +10,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
 use lm::config::ModelConfig;
 use lm::model::{Model, Parameter};
+use lm::product::product;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
@@ -278,7 +279,7 @@ fn merge_lora(lora: &Lora, name: &str, parameter: Parameter) -> Parameter {
     match (place, parameter) {
         (Some(factors), Parameter::Matrix(weight)) => {
             let dtype = weight.dtype();
-            let product = factors.b.clone().cast(DType::F32).matmul(factors.a.clone().cast(DType::F32));
+            let product = product(factors.b.clone().cast(DType::F32), factors.a.clone().cast(DType::F32));
             (weight.cast(DType::F32) + product.mul_scalar(lora.scale)).cast(dtype).into()
         }
         (_, other) => other,

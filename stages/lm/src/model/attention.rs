@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation::softmax};
 
 use super::Rope;
+use crate::product::products;
 
 /// What a hidden score is set to. Finite, so that a row which may see nothing (padding on the left)
 /// softens to a uniform distribution instead of NaN.
@@ -148,14 +149,13 @@ pub(crate) fn attend(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, mask: Tensor<5>) 
         group * queries,
         dim,
     ]);
-    let scores = q
-        .matmul(k.swap_dims(2, 3))
+    let scores = products(q, k.swap_dims(2, 3))
         .cast(DType::F32)
         .mul_scalar(1.0 / (dim as f32).sqrt())
         .reshape([batch, kv_heads, group, queries, keys])
         + mask;
     let weights = softmax(scores, 4).cast(dtype).reshape([batch, kv_heads, group * queries, keys]);
-    weights.matmul(v).reshape([batch, kv_heads, group, queries, dim]).permute([0, 3, 1, 2, 4]).reshape([
+    products(weights, v).reshape([batch, kv_heads, group, queries, dim]).permute([0, 3, 1, 2, 4]).reshape([
         batch,
         queries,
         heads * dim,

@@ -31,6 +31,7 @@ pub use stream::logits_by_layer;
 use crate::adapter::Adapter;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::config::ModelConfig;
+use crate::product::product;
 
 /// The parameters of a checkpoint, on a device, in a number format.
 struct FromCheckpoint<'a>(&'a Checkpoint, &'a Device, DType);
@@ -152,7 +153,7 @@ impl Model {
     /// Logits `[rows, vocab]` in f32 of normalised hidden states `[rows, hidden]`. Rows are cheap to
     /// select beforehand and the vocabulary is large: pass only the rows whose logits are needed.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        hidden.matmul(self.head().clone().transpose()).cast(DType::F32)
+        product(hidden, self.head().clone().transpose()).cast(DType::F32)
     }
 
     /// The whole forward pass over right-padded rows: ids `[batch, seq]` to logits

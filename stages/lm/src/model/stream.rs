@@ -6,6 +6,7 @@ use super::layer::LayerAdapter;
 use super::{AttentionContext, FromCheckpoint, Rope, parameters};
 use crate::adapter::Adapter;
 use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::product::product;
 
 /// Logits `[1, seq, vocab]` of each text under `checkpoint` in f32, with the weights of one layer in
 /// memory at a time (and the embedding or the head): slow for many tokens, but the whole of a 7B model
@@ -48,7 +49,7 @@ pub fn logits_by_layer(
     let logits = |hidden: Tensor<3>| {
         let [_, seq, width] = hidden.dims();
         let rows = norm.forward(hidden).reshape([seq, width]);
-        rows.matmul(head.clone().transpose()).reshape([1, seq, config.vocab_size])
+        product(rows, head.clone().transpose()).reshape([1, seq, config.vocab_size])
     };
     Ok(hidden.into_iter().map(logits).collect())
 }

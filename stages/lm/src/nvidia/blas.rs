@@ -1,10 +1,13 @@
-//! Large bf16 matrix products of burn's tensors through cuBLAS.
+//! Matrix products of burn's tensors through cuBLAS: large ones in bf16, and all in f32.
 //!
-//! cuBLAS does such products three to four times faster than burn's kernels (an H200: 780 against 180
-//! TFLOP/s). Small ones stay with burn, since going outside costs a wait before and after.
+//! cuBLAS does large bf16 products three to four times faster than burn's kernels (an H200: 780 against
+//! 180 TFLOP/s). Small ones stay with burn, since going outside costs a wait before and after.
+//!
+//! In f32 burn's kernels round the factors to TF32, which has the ten bits of f16, and no setting of burn's
+//! forbids it. cuBLAS multiplies them as they are.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
 
 use burn::backend::backend_extension;
 use burn::backend::tensor::FloatTensor;
@@ -78,23 +81,25 @@ impl Layout {
         }
     }
 
-    fn of_matrix(self, pointer: u64, step: usize) -> Operand {
-        Operand { pointer, leading: self.leading, transposed: self.transposed, step }
+    fn of_matrix(self, pointer: u64, step: usize, wide: bool) -> Operand {
+        Operand { pointer, leading: self.leading, transposed: self.transposed, step, wide }
     }
 }
 
 /// Matrix products as burn's backends offer them to [`product`].
 #[backend_extension(Cube)]
 trait Products: Backend {
-    /// `a·b` of bf16 matrices; the result is f32 if `wide`, else bf16.
-    fn large_product(a: FloatTensor<Self>, b: FloatTensor<Self>, wide: bool) -> FloatTensor<Self>;
+    /// `a·b` of matrices in bf16 or f32; the result is f32 if `wide`, else as they are.
+    fn outer_product(a: FloatTensor<Self>, b: FloatTensor<Self>, wide: bool) -> FloatTensor<Self>;
 
-    /// `a·b` of bf16 matrices `[batch, heads, .., ..]`.
-    fn large_products(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// `a·b` of matrices `[batch, heads, .., ..]` in bf16 or f32.
+    fn outer_products(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl Products for CubeBackend {
-    fn large_product(a: CubeTensor, b: CubeTensor, wide: bool) -> CubeTensor {
+    fn outer_product(a: CubeTensor, b: CubeTensor, wide: bool) -> CubeTensor {
+        let from_wide = a.dtype == DType::F32;
+        let wide = wide || from_wide;
         let dtype = if wide { DType::F32 } else { DType::BF16 };
         let (a, of_a) = laid_out(a);
         let (b, of_b) = laid_out(b);
@@ -106,7 +111,7 @@ impl Products for CubeBackend {
                 raw::enter(index).ok()?;
                 raw::wait().ok()?;
                 let c = Target { pointer: pc, leading: n, step: 0, wide };
-                let operands = [of_a.of_matrix(pa, 0), of_b.of_matrix(pb, 0)];
+                let operands = [of_a.of_matrix(pa, 0, from_wide), of_b.of_matrix(pb, 0, from_wide)];
                 alone(blas, index, &Product::new([m, k, n], operands, c))
             })
             .flatten()
@@ -116,19 +121,20 @@ impl Products for CubeBackend {
         c
     }
 
-    fn large_products(a: CubeTensor, b: CubeTensor) -> CubeTensor {
+    fn outer_products(a: CubeTensor, b: CubeTensor) -> CubeTensor {
+        let (wide, dtype) = (a.dtype == DType::F32, a.dtype);
         let (a, of_a, step_a) = stacked(a);
         let (b, of_b, step_b) = stacked(b);
         let [batch, heads, m, k] = [0, 1, 2, 3].map(|dim| a.meta.shape()[dim]);
         let n = b.meta.shape()[3];
         let shape = Shape::new([batch, heads, m, n]);
-        let c = empty_device_contiguous_dtype(a.client.clone(), a.device.clone(), shape, DType::BF16);
+        let c = empty_device_contiguous_dtype(a.client.clone(), a.device.clone(), shape, dtype);
         let done = BLAS.as_ref().zip(raw::index(&a)).and_then(|(blas, index)| {
             raw::with_pointers([&a, &b, &c], |[pa, pb, pc]| {
                 raw::enter(index).ok()?;
                 raw::wait().ok()?;
-                let c = Target { pointer: pc, leading: n, step: m * n, wide: false };
-                let operands = [of_a.of_matrix(pa, step_a), of_b.of_matrix(pb, step_b)];
+                let c = Target { pointer: pc, leading: n, step: m * n, wide };
+                let operands = [of_a.of_matrix(pa, step_a, wide), of_b.of_matrix(pb, step_b, wide)];
                 alone(blas, index, &Product { count: batch * heads, ..Product::new([m, k, n], operands, c) })
             })
             .flatten()
@@ -177,33 +183,59 @@ fn laid_out(tensor: CubeTensor) -> (CubeTensor, Layout) {
     }
 }
 
-/// `a·b` through cuBLAS, where that is possible and worth it; f32 if `wide`, else bf16.
+/// `a·b` through cuBLAS, where that is possible and worth it; f32 if `wide`, else as the operands are.
 pub fn product(a: &Tensor<2>, b: &Tensor<2>, wide: bool) -> Option<Tensor<2>> {
-    let ([m, k], [_, n]) = (a.dims(), b.dims());
-    applies(a, b, [m, k, n], 1).then(|| {
+    let ([m, k], [inner, n]) = (a.dims(), b.dims());
+    (inner == k && applies(a, b, [m, k, n], 1)).then(|| {
         let (a, b) = (a.clone().into_dispatch(), b.clone().into_dispatch());
-        Tensor::from_dispatch(<Dispatch as Products>::large_product(a, b, wide))
+        Tensor::from_dispatch(<Dispatch as Products>::outer_product(a, b, wide))
     })
 }
 
 /// `a·b` of matrices `[batch, heads, .., ..]` through cuBLAS, where that is possible and worth it.
 pub fn products(a: &Tensor<4>, b: &Tensor<4>) -> Option<Tensor<4>> {
-    let ([batch, heads, m, k], [_, _, _, n]) = (a.dims(), b.dims());
-    applies(a, b, [m, k, n], batch * heads).then(|| {
+    let ([batch, heads, m, k], [batches, of_heads, inner, n]) = (a.dims(), b.dims());
+    let fit = [batch, heads, k] == [batches, of_heads, inner];
+    (fit && applies(a, b, [m, k, n], batch * heads)).then(|| {
         let (a, b) = (a.clone().into_dispatch(), b.clone().into_dispatch());
-        Tensor::from_dispatch(<Dispatch as Products>::large_products(a, b))
+        Tensor::from_dispatch(<Dispatch as Products>::outer_products(a, b))
     })
 }
 
 /// Whether `count` products `[m, k, n]` of these operands can and should go through cuBLAS.
-fn applies<const D: usize>(a: &Tensor<D>, b: &Tensor<D>, [m, k, n]: [usize; 3], count: usize) -> bool {
-    let multiplications = [m, k, n, count].iter().map(|&size| size as u64).product::<u64>();
-    let bf16 = a.dtype() == DType::BF16 && b.dtype() == DType::BF16;
-    let aligned = [m, k, n].iter().all(|size| size.is_multiple_of(8));
+fn applies<const D: usize>(a: &Tensor<D>, b: &Tensor<D>, size: [usize; 3], count: usize) -> bool {
+    let dtype = a.dtype();
     let device = a.device();
-    let plain = || !device.is_autodiff() && !b.device().is_autodiff();
-    let gpu = || device != burn::tensor::Device::flex();
-    multiplications >= *WORTH_IT && bf16 && aligned && plain() && gpu() && available()
+    let plain = !device.is_autodiff() && !b.device().is_autodiff();
+    if dtype != b.dtype() || !plain || device == burn::tensor::Device::flex() {
+        return false;
+    }
+    match dtype {
+        DType::BF16 => worth_it(size, count) && available(),
+        DType::F32 if size.contains(&0) || count == 0 => false,
+        DType::F32 => available() || say_that_factors_are_rounded(),
+        _ => false,
+    }
+}
+
+/// Whether bf16 products gain by cuBLAS more than going outside costs.
+fn worth_it(size: [usize; 3], count: usize) -> bool {
+    let multiplications = size.iter().chain([&count]).map(|&size| size as u64).product::<u64>();
+    multiplications >= *WORTH_IT && size.iter().all(|size| size.is_multiple_of(8))
+}
+
+/// Tells, once, that f32 products without cuBLAS are TF32.
+fn say_that_factors_are_rounded() -> bool {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let folder = super::library::FOLDER_VARIABLE;
+        eprintln!(
+            "warning: products in f32 round their factors to TF32 (10 bits) on this GPU, since cuBLAS is not \
+             used; install it (it comes with `pip install torch` and with NVIDIA's CUDA packages), or name its \
+             folder in {folder}"
+        );
+    });
+    false
 }
 
 #[cfg(test)]

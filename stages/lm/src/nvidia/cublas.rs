@@ -1,4 +1,4 @@
-//! cuBLAS itself: its functions, found at run time, and bf16 products on raw pointers.
+//! cuBLAS itself: its functions, found at run time, and products on raw pointers.
 
 use std::ffi::{c_int, c_void};
 use std::sync::LazyLock;
@@ -65,6 +65,7 @@ const NO_TRANSPOSE: c_int = 0;
 const TRANSPOSE: c_int = 1;
 const BF16: c_int = 14;
 const F32: c_int = 0;
+/// Sums in f32, and factors that are f32 are multiplied as such, never as TF32.
 const COMPUTE_F32: c_int = 68;
 const DEFAULT_ALGORITHM: c_int = -1;
 
@@ -95,7 +96,7 @@ pub fn available() -> bool {
     *WANTED && BLAS.is_some()
 }
 
-/// A bf16 matrix in memory.
+/// A matrix in memory, of bf16 or, if `wide`, f32 numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operand {
     /// Address of its first number.
@@ -106,12 +107,14 @@ pub struct Operand {
     pub transposed: bool,
     /// Numbers from one matrix of a stack to the next.
     pub step: usize,
+    /// f32 instead of bf16; the same for both operands of a product.
+    pub wide: bool,
 }
 
 impl Operand {
-    /// Rows of `leading` numbers.
+    /// Rows of `leading` numbers in bf16.
     pub fn rows(pointer: u64, leading: usize) -> Self {
-        Self { pointer, leading, transposed: false, step: 0 }
+        Self { pointer, leading, transposed: false, step: 0, wide: false }
     }
 
     /// The same memory read as the transposed matrix.
@@ -129,6 +132,11 @@ impl Operand {
     fn operation(self) -> c_int {
         if self.transposed { TRANSPOSE } else { NO_TRANSPOSE }
     }
+}
+
+/// cuBLAS's name of a number format.
+fn format(wide: bool) -> c_int {
+    if wide { F32 } else { BF16 }
 }
 
 /// Where a product goes: rows, in f32 if `wide`, else in bf16.
@@ -226,7 +234,7 @@ impl Blas {
     /// The operands' memory is on the handle's GPU, large enough, and stays until the stream is done.
     pub unsafe fn multiply(&self, Handle(handle): Handle, product: &Product) -> Option<()> {
         let Product { size: [m, k, n], count, a, b, c, alpha, beta } = product;
-        let kind = if c.wide { F32 } else { BF16 };
+        let [kind_a, kind_b, kind_c] = [a.wide, b.wide, c.wide].map(format);
         let [m, k, n, lda, ldb, ldc] =
             [*m, *k, *n, a.leading, b.leading, c.leading].map(|size| size as c_int);
         let handle = handle as RawHandle;
@@ -244,14 +252,14 @@ impl Blas {
                     k,
                     alpha,
                     b.pointer,
-                    BF16,
+                    kind_b,
                     ldb,
                     a.pointer,
-                    BF16,
+                    kind_a,
                     lda,
                     beta,
                     c.pointer,
-                    kind,
+                    kind_c,
                     ldc,
                     COMPUTE_F32,
                     DEFAULT_ALGORITHM,
@@ -266,16 +274,16 @@ impl Blas {
                     k,
                     alpha,
                     b.pointer,
-                    BF16,
+                    kind_b,
                     ldb,
                     b.step as i64,
                     a.pointer,
-                    BF16,
+                    kind_a,
                     lda,
                     a.step as i64,
                     beta,
                     c.pointer,
-                    kind,
+                    kind_c,
                     ldc,
                     c.step as i64,
                     *count as c_int,

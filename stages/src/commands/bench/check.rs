@@ -4,12 +4,13 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use engine::cli::CliError;
 use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
 use lm::config::ModelConfig;
 use lm::generate::{Engine, EngineOptions, Request, Sample, SamplingParams};
 use lm::model::{Model, Parameter};
+use lm::product::rounds_factors;
 use lm::rng::Stream;
 use serde_json::{Value, json};
 
@@ -23,6 +24,13 @@ use crate::model::Precision;
 /// bf16 keeps eight bits: 0.002 to 0.004 with the tiny model of the examples, 0.01 to 0.02 with
 /// SmolLM2-135M.
 const MEAN: f64 = 0.03;
+/// The same in f32.
+const MEAN_F32: f64 = 1e-4;
+/// Most that a logit in f32 may differ from the CPU's, as a share of the largest one. Two ways of summing
+/// in f32 are 1e-6 apart with the tiny model; factors rounded to TF32 make that 6e-4.
+const LOGITS: f64 = 3e-5;
+/// The same where products round their factors to TF32 and say so.
+const LOGITS_TF32: f64 = 3e-3;
 /// Tokens before the first difference, at least, of all. Where two tokens are about as likely, a low bit
 /// decides, and from there on the texts go apart.
 const ALIKE: f64 = 0.4;
@@ -112,8 +120,16 @@ fn generate(
     Ok((out.samples.into_iter().flatten().collect(), how))
 }
 
+/// Logits of one text, `[seq, vocab]` row by row.
+fn forward(model: &Model, adapter: Option<&Adapter>, ids: &[u32]) -> Result<Vec<f32>, CliError> {
+    let numbers: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+    let data = TensorData::new(numbers, [1, ids.len()]);
+    let ids = Tensor::<2, Int>::from_data(data, (&model.device(), DType::I32));
+    model.forward(ids, adapter).into_data().try_into_vec().map_err(|error| failed(format!("{error:?}")))
+}
+
 /// How far a device's samples agree with the CPU's.
-fn compare(name: &str, want: &[Sample], have: &[Sample], how: &Value) -> Value {
+fn compare(name: &str, want: &[Sample], have: &[Sample], how: &Value, limit: f64) -> Value {
     let (mut equal, mut alike, mut tokens) = (0, 0, 0);
     let (mut worst, mut sum) = (0f32, 0f64);
     for (a, b) in want.iter().zip(have) {
@@ -127,7 +143,7 @@ fn compare(name: &str, want: &[Sample], have: &[Sample], how: &Value) -> Value {
         }
     }
     let mean = sum / alike.max(1) as f64;
-    let fine = want.len() == have.len() && mean <= MEAN && alike as f64 >= ALIKE * tokens as f64;
+    let fine = want.len() == have.len() && mean <= limit && alike as f64 >= ALIKE * tokens as f64;
     json!({
         "check": name, "fine": fine, "path": how["path"], "samples": want.len(), "equal_samples": equal,
         "tokens": tokens, "tokens_before_the_first_difference": alike,
@@ -157,10 +173,63 @@ impl Check {
         if let Some(path) = &self.model {
             let reference = load(path, "cpu", DType::F32)?;
             self.against(&reference, &model, &device, &mut checks)?;
+            let wide =
+                if dtype == DType::F32 { model.clone() } else { load(path, &self.device, DType::F32)? };
+            self.logits(&reference, &wide, &device, &mut checks)?;
         }
         self.among_themselves(&model, &mut checks)?;
         let fine = checks.iter().all(|check| check["fine"] == true);
         Ok((json!({"device": self.device, "fine": fine, "checks": checks}), fine))
+    }
+
+    fn random_prompts(&self, config: &ModelConfig) -> Vec<Vec<u32>> {
+        let length = |row: u64| 5 + 13 * row as usize;
+        (0..self.prompts as u64).map(|row| prompt(config.vocab_size, length(row), 1, row)).collect()
+    }
+
+    /// Compares logits in f32 with the CPU's, without an adapter and with LoRA everywhere, and what is
+    /// generated in f32.
+    fn logits(
+        &self,
+        reference: &Model,
+        model: &Model,
+        device: &Device,
+        checks: &mut Vec<Value>,
+    ) -> Result<(), CliError> {
+        let (limit, products) = match rounds_factors(device) {
+            true => (LOGITS_TF32, "TF32"),
+            false => (LOGITS, "f32"),
+        };
+        let prompts = self.random_prompts(model.config());
+        let lora = |device| Lora::new(model.config(), &Projection::ALL, 4, 8.0, 1, device);
+        let adapted = |device| randomise(&Adapter::Lora(lora(device)), device);
+        let adapters = [("", None), (" with LoRA on all", Some([adapted(&Device::flex()), adapted(device)]))];
+        for (name, adapter) in adapters {
+            let (mut worst, mut largest) = (0f64, 0f64);
+            for ids in &prompts {
+                let want = forward(reference, adapter.as_ref().map(|a| &a[0]), ids)?;
+                let have = forward(model, adapter.as_ref().map(|a| &a[1]), ids)?;
+                for (x, y) in want.iter().zip(&have) {
+                    let apart = f64::from((x - y).abs());
+                    // `max` alone would pass over what is no number
+                    worst = if apart.is_nan() { f64::INFINITY } else { worst.max(apart) };
+                    largest = largest.max(f64::from(x.abs()));
+                }
+            }
+            checks.push(json!({
+                "check": format!("logits in f32{name}"), "fine": worst <= limit * largest, "products": products,
+                "worst_difference": worst, "largest_logit": largest, "share": worst / largest, "limit": limit,
+            }));
+        }
+        let limit = if products == "f32" { MEAN_F32 } else { MEAN };
+        let params = SamplingParams::greedy(self.new);
+        let request =
+            |ids: &Vec<u32>| Request { prompt: ids.clone(), seeds: vec![0], params: params.clone() };
+        let requests: Vec<Request> = prompts.iter().map(request).collect();
+        let (want, _) = generate(reference, None, &requests, EngineOptions::default())?;
+        let (have, how) = generate(model, None, &requests, EngineOptions::default())?;
+        checks.push(compare("greedy in f32", &want, &have, &how, limit));
+        Ok(())
     }
 
     /// Compares with the CPU: every way of choosing, every adapter.
@@ -172,9 +241,9 @@ impl Check {
         checks: &mut Vec<Value>,
     ) -> Result<(), CliError> {
         let config = model.config();
-        let mut prompts: Vec<Vec<u32>> = (0..self.prompts as u64)
-            .map(|row| prompt(config.vocab_size, 5 + 13 * row as usize, 1, row))
-            .collect();
+        let mut prompts = self.random_prompts(config);
+        let exact = model.dtype() == DType::F32 && !rounds_factors(device);
+        let limit = if exact { MEAN_F32 } else { MEAN };
         let requests = |prompts: &[Vec<u32>], params: &SamplingParams| -> Vec<Request> {
             let params = SamplingParams { max_tokens: self.new, ..params.clone() };
             let seeds: Vec<u64> = (0..if params.temperature > 0.0 { 4 } else { 1 }).collect();
@@ -190,7 +259,7 @@ impl Check {
             let requests = requests(&prompts, &params);
             let (want, _) = generate(reference, None, &requests, options())?;
             let (have, how) = generate(model, None, &requests, options())?;
-            checks.push(compare(name, &want, &have, &how));
+            checks.push(compare(name, &want, &have, &how, limit));
             if params.temperature == 0.0 {
                 // After random tokens thousands are about as likely, and the lowest bit decides among
                 // them. From here on the prompts go on as the model itself would.
@@ -203,7 +272,7 @@ impl Check {
         for ((name, cpu), (_, there)) in here.iter().zip(adapters(config, device)) {
             let (want, _) = generate(reference, Some(cpu), &requests, options())?;
             let (have, how) = generate(model, Some(&there), &requests, options())?;
-            let mut check = compare(name, &want, &have, &how);
+            let mut check = compare(name, &want, &have, &how, limit);
             // An adapter that changed nothing would agree without being there.
             let changed = plain.iter().zip(&want).any(|(a, b)| !same(a, b));
             check["fine"] = (check["fine"] == true && changed).into();
@@ -284,7 +353,7 @@ mod tests {
         };
         let (result, fine) = check.run().unwrap();
         assert!(fine, "{result:#}");
-        assert_eq!(result["checks"].as_array().unwrap().len(), 6 + 10 + 3);
+        assert_eq!(result["checks"].as_array().unwrap().len(), 6 + 10 + 3 + 3);
     }
 
     #[test]
@@ -297,7 +366,7 @@ mod tests {
             finish: lm::generate::FinishReason::Length,
         };
         let a = [sample(&[1, 2, 3, 4], -1.0)];
-        let fine = |b: Sample| compare("", &a, &[b], &json!({}))["fine"] == true;
+        let fine = |b: Sample| compare("", &a, &[b], &json!({}), MEAN)["fine"] == true;
         assert!(fine(sample(&[1, 2, 3, 4], -1.01)));
         assert!(fine(sample(&[1, 2, 3, 5], -1.0)));
         assert!(!fine(sample(&[1, 9, 3, 4], -1.0)));

@@ -61,7 +61,7 @@ pub fn prompt(vocab: usize, length: usize, seed: u64, row: u64) -> Vec<u32> {
 }
 
 /// The middle one of the times.
-fn median(times: &mut [f64]) -> f64 {
+pub fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,5 +1,6 @@
 //! `pipeline bench`: speed and memory on this machine, and whether a device agrees with the CPU.
 
+mod admission;
 mod check;
 mod generate;
 #[cfg(feature = "cuda")]
@@ -26,6 +27,8 @@ struct Args {
 enum What {
     /// Measure prefill and decoding with random prompts of equal length that never stop early.
     Generate(generate::Generate),
+    /// Measure what it costs sequences that decode when a prompt joins them: steps before, at and after.
+    Admission(admission::Admission),
     /// Measure updates of a training run: milliseconds, tokens per second, memory.
     Train(train::Train),
     /// Compare gradients of training's pass beside burn, and of that through burn, with f32. The exit code is 1
@@ -47,6 +50,7 @@ pub fn command() -> ExtraCommand {
 fn main(args: Args) -> Result<ExitCode, CliError> {
     let (result, fine) = match args.what {
         What::Generate(args) => (args.run()?, true),
+        What::Admission(args) => (args.run()?, true),
         What::Train(args) => (args.run()?, true),
         What::RolloutStep(args) => (args.run()?, true),
         #[cfg(feature = "cuda")]
