@@ -33,6 +33,8 @@ pub struct Conversion {
     tolerance: String,
     dtype: String,
     flips: u64,
+    /// Those of the flips that rounding explains.
+    ties: u64,
 }
 
 /// What is read of `counts.json`.
@@ -62,6 +64,7 @@ struct Equivalence {
     tolerance: f64,
     serving_dtype: String,
     argmax_flips: u64,
+    argmax_ties: u64,
 }
 
 /// The training sets whose counts are given.
@@ -101,6 +104,7 @@ pub fn conversions(ctx: &StageCtx, inputs: &Inputs, arms: &[Arm]) -> Result<Vec<
         tolerance: format!("{:.0e}", found.tolerance),
         dtype: found.serving_dtype,
         flips: found.argmax_flips,
+        ties: found.argmax_ties,
     })
 }
 
