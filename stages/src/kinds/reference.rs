@@ -104,14 +104,15 @@ impl Stage for Reference {
         let batching = Batching { micro_tokens: self.micro_tokens, pack: self.pack };
         let all: Vec<usize> = (0..data.len()).collect();
         let (mut saved, mut failed) = (Instant::now(), None);
-        let finished = values.compute(&current, &data, &all, batching, |values, done, total| {
-            ctx.progress(done as u64, total as u64, "batches");
-            if saved.elapsed() > BETWEEN_SAVES || ctx.stopping() {
-                saved = Instant::now();
-                failed = values.write(&kept, &data).err();
-            }
-            if ctx.stopping() || failed.is_some() { Control::Stop } else { Control::Continue }
-        });
+        let finished =
+            values.compute(std::slice::from_ref(&current), &data, &all, batching, |values, done, total| {
+                ctx.progress(done as u64, total as u64, "batches");
+                if saved.elapsed() > BETWEEN_SAVES || ctx.stopping() {
+                    saved = Instant::now();
+                    failed = values.write(&kept, &data).err();
+                }
+                if ctx.stopping() || failed.is_some() { Control::Stop } else { Control::Continue }
+            });
         match (finished, failed) {
             (_, Some(error)) => return Err(StageError::environment(error)),
             (Err(error), None) => return Err(StageError::input(error)),

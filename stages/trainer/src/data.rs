@@ -176,6 +176,22 @@ impl Batching {
         batches
     }
 
+    /// [`Batching::split`] for each of `devices`, whose shares of `members` are alike in number and lengths:
+    /// the sequences are dealt out, longest first, there and back.
+    pub fn shares(&self, sequences: &[Sequence], members: &[usize], devices: usize) -> Vec<Vec<Batch>> {
+        let mut sorted = members.to_vec();
+        sorted.sort_by_key(|&m| std::cmp::Reverse(sequences[m].tokens.len()));
+        let mut hands = vec![Vec::new(); devices.max(1)];
+        for (round, dealt) in sorted.chunks(hands.len()).enumerate() {
+            for (place, &member) in dealt.iter().enumerate() {
+                let back = round % 2 == 1;
+                let device = if back { hands.len() - 1 - place } else { place };
+                hands[device].push(member);
+            }
+        }
+        hands.iter().map(|hand| self.split(sequences, hand)).collect()
+    }
+
     /// First fit, longest first, into rows as wide as the longest sequence.
     fn packed(&self, sequences: &[Sequence], sorted: &[usize]) -> Vec<Batch> {
         let Some(&longest) = sorted.first() else { return Vec::new() };
@@ -333,6 +349,31 @@ mod tests {
             seen.sort_unstable();
             prop_assert_eq!(seen, members);
             prop_assert_eq!(back, constants);
+        }
+
+        #[test]
+        fn shares_of_devices_are_alike_and_cover_every_member(
+            lengths in prop::collection::vec(1usize..40, 1..60), devices in 1usize..9, pack: bool,
+        ) {
+            let sequences: Vec<Sequence> =
+                lengths.iter().map(|&n| Sequence::text(vec![1; n])).collect();
+            let members: Vec<usize> = (0..sequences.len()).collect();
+            let batching = Batching { micro_tokens: 100, pack };
+            let shares = batching.shares(&sequences, &members, devices);
+            prop_assert_eq!(shares.len(), devices);
+            if devices == 1 {
+                prop_assert_eq!(&shares[0], &batching.split(&sequences, &members));
+            }
+            let of = |share: &Vec<Batch>| -> Vec<usize> {
+                share.iter().flat_map(|batch| batch.members.clone()).collect()
+            };
+            let mut seen: Vec<usize> = shares.iter().flat_map(of).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, members);
+            let tokens = shares.iter().map(|share| of(share).iter().map(|&m| lengths[m]).sum::<usize>());
+            let (least, most) = tokens.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
+            // dealt there and back, shares differ by the longest sequence at most
+            prop_assert!(most - least <= *lengths.iter().max().unwrap());
         }
     }
 }

@@ -112,20 +112,22 @@ pub struct Outcome {
     /// A JSON line per update, the same in every run of the same settings on the same kind of
     /// device. Kept as text, so that a resumed run repeats the lines it inherited to the byte.
     pub metrics: Vec<String>,
-    /// A JSON line per update: seconds by activity.
+    /// A JSON line per update: seconds by activity, and those of an update's parts as `update.…`.
     pub timing: Vec<String>,
 }
 
 /// Seconds by activity within one update.
 pub(crate) struct Clock {
     last: Instant,
+    last_part: Instant,
     pub seconds: Metrics,
 }
 
 impl Clock {
     fn new(step: u64) -> Self {
         let seconds = Metrics { step, ..Metrics::default() };
-        Self { last: Instant::now(), seconds }
+        let now = Instant::now();
+        Self { last: now, last_part: now, seconds }
     }
 
     /// Books the time since the last lap under `activity`.
@@ -133,6 +135,16 @@ impl Clock {
         let seconds = self.last.elapsed().as_secs_f64() + self.seconds.get(activity).unwrap_or(0.0);
         self.seconds.set(activity, seconds);
         self.last = Instant::now();
+        self.last_part = self.last;
+    }
+
+    /// Books the time since the last lap or part under `update.name`: a part of the activity `update`,
+    /// which the lap at its end counts in full.
+    pub fn part(&mut self, name: &str) {
+        let name = format!("update.{name}");
+        let seconds = self.last_part.elapsed().as_secs_f64() + self.seconds.get(&name).unwrap_or(0.0);
+        self.seconds.set(&name, seconds);
+        self.last_part = Instant::now();
     }
 }
 

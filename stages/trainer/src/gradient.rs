@@ -11,6 +11,7 @@ use lm::model::{AttentionContext, Model};
 use crate::data::Batch;
 #[cfg(feature = "cuda")]
 use crate::direct;
+use crate::flat::Flat;
 use crate::loss::{Head, RowValues, chunk_rows};
 use crate::objective::TokenLoss;
 use crate::optim::Master;
@@ -68,20 +69,9 @@ pub(crate) fn dropout(rate: f64, seed: u64, step: u64) -> Option<Dropout> {
 #[derive(Debug, Clone)]
 pub struct Gradients {
     sums: Vec<Option<Tensor<1>>>,
+    /// What passes beside burn add to in place.
     flat: Option<Flat>,
 }
-
-/// Sums of all masters one after the other in one buffer, which a pass beside burn adds to in place.
-#[derive(Debug, Clone)]
-pub(crate) struct Flat {
-    /// f32.
-    pub values: Tensor<1>,
-    /// Where each master's begin.
-    pub starts: Vec<usize>,
-}
-
-/// Every master's sums begin at a multiple of this, where burn makes views without copying.
-const START: usize = 256;
 
 impl Gradients {
     /// Nothing yet, for every master of `trainee`.
@@ -97,23 +87,10 @@ impl Gradients {
         });
     }
 
-    /// The buffer of all sums, zero at first; none if it were too long to count in 32 bits.
+    /// The buffers of all sums, zero at first.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
-    pub(crate) fn flat(&mut self, trainee: &Trainee, device: &Device) -> Option<&Flat> {
-        if self.flat.is_none() {
-            let mut len = 0;
-            let mut start = |master: &Master| {
-                let start = len;
-                len += master.shape.iter().product::<usize>().next_multiple_of(START);
-                start
-            };
-            let starts = trainee.masters().iter().map(&mut start).collect();
-            if len >= u32::MAX as usize {
-                return None;
-            }
-            self.flat = Some(Flat { values: Tensor::zeros([len], (device, DType::F32)), starts });
-        }
-        self.flat.as_ref()
+    pub(crate) fn flat(&mut self, trainee: &Trainee, device: &Device) -> &Flat {
+        self.flat.get_or_insert_with(|| Flat::zeros(trainee.layout(), device, DType::F32))
     }
 
     /// The sum so far for master `index`, zeros before the first; it begins anew.
@@ -126,17 +103,27 @@ impl Gradients {
     pub fn finish(self, trainee: &Trainee, device: &Device) -> Vec<Tensor<1>> {
         let len = |master: &Master| master.shape.iter().product::<usize>();
         let zeros = |master: &Master| Tensor::zeros([len(master)], (device, DType::F32));
-        let flat = self.flat;
-        let sum = |(index, (sum, master)): (usize, (Option<Tensor<1>>, &Master))| {
-            let beside =
-                flat.as_ref().map(|flat| flat.values.clone().narrow(0, flat.starts[index], len(master)));
+        let mut beside = self.flat.map(|flat| flat.parts().into_iter());
+        let sum = |(sum, master): (Option<Tensor<1>>, &Master)| {
+            let beside = beside.as_mut().and_then(Iterator::next);
             match (sum, beside) {
                 (Some(sum), Some(beside)) => sum + beside,
                 (Some(sum), None) | (None, Some(sum)) => sum,
                 (None, None) => zeros(master),
             }
         };
-        self.sums.into_iter().zip(trainee.masters()).enumerate().map(sum).collect()
+        self.sums.into_iter().zip(trainee.masters()).map(sum).collect()
+    }
+
+    /// The same in a few buffers, which devices can exchange.
+    pub(crate) fn finish_flat(self, trainee: &Trainee, device: &Device) -> Flat {
+        match self.flat {
+            Some(flat) if self.sums.iter().all(Option::is_none) => flat,
+            flat => {
+                let parts = Self { sums: self.sums, flat }.finish(trainee, device);
+                Flat::gathered(trainee.layout(), parts)
+            }
+        }
     }
 }
 

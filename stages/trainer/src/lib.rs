@@ -9,6 +9,7 @@
 //! | `direct` | the same on a stream beside burn: bf16 on NVIDIA GPUs |
 //! | `fused` | runs of elementwise operations as one kernel each |
 //! | [`memory`] | what a run needs of a device's memory, beforehand |
+//! | `flat` | all masters' numbers in a few buffers |
 //! | [`parallel`] | the gradient of an update over one or several devices |
 //! | [`trainee`] | what trains: a whole model, or an adapter on a frozen one |
 //! | [`optim`], [`schedule`] | AdamW with f32 masters, global clipping; learning rate |
@@ -32,6 +33,7 @@ mod direct;
 pub mod driver;
 mod error;
 pub mod export;
+mod flat;
 mod fused;
 pub mod gradient;
 pub mod loss;

@@ -1,9 +1,9 @@
 //! The gradient of one update, over the batches of all devices.
 //!
-//! Every device computes the gradients of its share of the micro-batches, scaled by the tokens of the
-//! whole update, so that shares of unequal token counts simply add up. They are summed once per
-//! update, flattened into a few buckets; one device applies the update and hands out the new
-//! parameters with the next one, in the model's own number format.
+//! Every device computes the gradients of its share of the sequences, scaled by the tokens of the whole
+//! update, so that shares of unequal token counts simply add up. They are summed once per update, in the
+//! few buffers that they lie in; one device applies the update and hands out the new parameters with the
+//! next one, in the model's own number format.
 
 use std::ops::Range;
 
@@ -11,7 +11,8 @@ use burn::tensor::{Device, StreamId, Tensor};
 use lm::model::Model;
 
 use crate::data::Batch;
-use crate::gradient::{Gradients, Pass, accumulate};
+use crate::flat::Flat;
+use crate::gradient::{Gradients, Pass, accumulate, evaluate};
 use crate::loss::RowValues;
 use crate::objective::{Diagnostic, TokenLoss};
 use crate::trainee::{Current, Trainee};
@@ -125,27 +126,41 @@ impl Sums {
     }
 }
 
-/// Elements per bucket of the reduction: 256 MiB of f32.
-const BUCKET: usize = 1 << 26;
-
-/// The gradients of `scale · objective` over `batches`, one flat f32 tensor per master on the first
+/// The gradients of `scale · objective` over all of `shares`, the batches of each device
+/// ([`Batching::shares`](crate::data::Batching::shares)): one flat f32 tensor per master on the first
 /// device, and the sums of loss, entropy and the objective's diagnostics.
 pub fn gradients(
     trainee: &Trainee,
-    batches: &[Batch],
+    shares: &[Vec<Batch>],
     pass: Pass,
     scale: f64,
     objective: &Objective,
 ) -> (Vec<Tensor<1>>, Sums) {
+    gradients_timed(trainee, shares, pass, scale, objective, &mut |_| {})
+}
+
+/// [`gradients`], telling `told` the names of its parts as they end.
+pub(crate) fn gradients_timed(
+    trainee: &Trainee,
+    shares: &[Vec<Batch>],
+    pass: Pass,
+    scale: f64,
+    objective: &Objective,
+    told: &mut dyn FnMut(&'static str),
+) -> (Vec<Tensor<1>>, Sums) {
     let currents = trainee.currents();
+    assert_eq!(currents.len(), shares.len(), "every device has a share, if an empty one");
     let Some(spread) = trainee.spread() else {
-        let all: Vec<&Batch> = batches.iter().collect();
-        return share(trainee, &currents[0], &all, pass, scale, objective);
+        let (gradients, sums) = share(trainee, &currents[0], &shares[0], pass, scale, objective);
+        told("passes");
+        return (gradients.finish(trainee, &currents[0].model.device()), sums);
     };
-    let shares = divide(batches, currents.len());
-    let parts = each(currents.iter().zip(&shares), |(current, batches)| {
-        share(trainee, current, batches, pass, scale, objective)
+    told("parameters");
+    let parts = each(currents.iter().zip(shares), |(current, batches)| {
+        let (gradients, sums) = share(trainee, current, batches, pass, scale, objective);
+        (gradients.finish_flat(trainee, &current.model.device()), sums)
     });
+    told("passes");
     let mut sums = Sums::default();
     let mut gradients = Vec::new();
     for (part, measured) in parts {
@@ -154,18 +169,20 @@ pub fn gradients(
         }
         gradients.push(part);
     }
-    (reduce(gradients, &*spread.collective), sums)
+    let gradients = reduce(gradients, &*spread.collective).parts();
+    told("exchange");
+    (gradients, sums)
 }
 
 /// One device's share of the work.
 fn share(
     trainee: &Trainee,
     current: &Current,
-    batches: &[&Batch],
+    batches: &[Batch],
     pass: Pass,
     scale: f64,
     objective: &Objective,
-) -> (Vec<Tensor<1>>, Sums) {
+) -> (Gradients, Sums) {
     let mut sums = Sums::default();
     let mut gradients = Gradients::new(trainee);
     for batch in batches {
@@ -184,77 +201,42 @@ fn share(
             &mut gradients,
         );
     }
-    (gradients.finish(trainee, &current.model.device()), sums)
+    (gradients, sums)
 }
 
-/// Batches for each of `devices`: the largest first, each to who has least to do.
-fn divide(batches: &[Batch], devices: usize) -> Vec<Vec<&Batch>> {
-    let mut shares: Vec<(usize, Vec<&Batch>)> = vec![(0, Vec::new()); devices];
-    let mut sorted: Vec<&Batch> = batches.iter().collect();
-    sorted.sort_by_key(|batch| std::cmp::Reverse(batch.ids.len()));
-    for batch in sorted {
-        let least = shares.iter_mut().min_by_key(|(load, _)| *load);
-        let (load, share) = least.expect("there is at least one device");
-        *load += batch.ids.len();
-        share.push(batch);
+/// [`evaluate`] of each of `batches`, which the devices of `currents` share; in their order.
+pub(crate) fn evaluate_all(currents: &[Current], batches: &[Batch], temperature: f32) -> Vec<RowValues> {
+    if let [current] = currents {
+        return batches.iter().map(|batch| evaluate(current, batch, temperature)).collect();
     }
-    shares.into_iter().map(|(_, share)| share).collect()
-}
-
-/// Sums the gradients of all devices (device by device, master by master), bucket by bucket.
-fn reduce(gradients: Vec<Vec<Tensor<1>>>, collective: &dyn Collective) -> Vec<Tensor<1>> {
-    let lengths: Vec<usize> = gradients[0].iter().map(|g| g.dims()[0]).collect();
-    let mut sums = Vec::with_capacity(lengths.len());
-    for bucket in buckets(&lengths) {
-        let flat = |of: &Vec<Tensor<1>>| Tensor::cat(of[bucket.clone()].to_vec(), 0);
-        let sum = collective.sum(gradients.iter().map(flat).collect());
-        sums.extend(apart(sum, &lengths[bucket]));
-    }
-    sums
-}
-
-/// Copies of `values` on each of `others`, bucket by bucket.
-pub(crate) fn hand_out(
-    values: &[Tensor<1>],
-    others: &[Device],
-    collective: &dyn Collective,
-) -> Vec<Vec<Tensor<1>>> {
-    let lengths: Vec<usize> = values.iter().map(|v| v.dims()[0]).collect();
-    let mut copies = vec![Vec::with_capacity(values.len()); others.len()];
-    for bucket in buckets(&lengths) {
-        let flat = Tensor::cat(values[bucket.clone()].to_vec(), 0);
-        for (copy, flat) in copies.iter_mut().zip(collective.copy(&flat, others)) {
-            copy.extend(apart(flat, &lengths[bucket.clone()]));
-        }
-    }
-    copies
-}
-
-/// Ranges of tensors of these lengths that make up a bucket each.
-fn buckets(lengths: &[usize]) -> Vec<Range<usize>> {
-    let mut buckets = Vec::new();
-    let mut start = 0;
-    while start < lengths.len() {
-        let mut end = start + 1;
-        let mut size = lengths[start];
-        while end < lengths.len() && size + lengths[end] <= BUCKET {
-            size += lengths[end];
-            end += 1;
-        }
-        buckets.push(start..end);
-        start = end;
-    }
-    buckets
-}
-
-/// The tensors of these lengths that lie in `bucket` one after the other.
-fn apart(bucket: Tensor<1>, lengths: &[usize]) -> Vec<Tensor<1>> {
-    let mut start = 0;
-    let part = |&length: &usize| {
-        start += length;
-        bucket.clone().narrow(0, start - length, length)
+    // batches come by length: those side by side take about as long
+    let round = |batches: &[Batch]| {
+        each(currents.iter().zip(batches), |(current, batch)| evaluate(current, batch, temperature))
     };
-    lengths.iter().map(part).collect()
+    batches.chunks(currents.len()).flat_map(round).collect()
+}
+
+/// Sums the gradients of all devices, buffer by buffer.
+fn reduce(gradients: Vec<Flat>, collective: &dyn Collective) -> Flat {
+    let like = gradients[0].like(Vec::new());
+    let mut devices: Vec<_> = gradients.into_iter().map(|flat| flat.buckets.into_iter()).collect();
+    let mut sums = Vec::new();
+    // each device's buffer goes with the call, so that a sum may take its place
+    while let Some(parts) = devices.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
+        sums.push(collective.sum(parts));
+    }
+    like.like(sums)
+}
+
+/// Copies of `values` on each of `others`, buffer by buffer.
+pub(crate) fn hand_out(values: &Flat, others: &[Device], collective: &dyn Collective) -> Vec<Flat> {
+    let mut copies = vec![Vec::with_capacity(values.buckets.len()); others.len()];
+    for bucket in &values.buckets {
+        for (copy, received) in copies.iter_mut().zip(collective.copy(bucket, others)) {
+            copy.push(received);
+        }
+    }
+    copies.into_iter().map(|buckets| values.like(buckets)).collect()
 }
 
 /// A copy of `model` on `device`.

@@ -12,9 +12,9 @@ use safetensors::SafeTensors;
 
 use crate::TrainError;
 use crate::checkpoint::{Floats, read_floats, write_synced};
-use crate::data::{Batching, Sequence};
+use crate::data::{Batch, Batching, Sequence};
 use crate::driver::Control;
-use crate::gradient::evaluate;
+use crate::parallel::evaluate_all;
 use crate::sft::digest;
 use crate::trainee::Current;
 
@@ -40,25 +40,28 @@ impl Reference {
     }
 
     /// Computes what is missing of `members`, in the batches that a run over the same members would make
-    /// of them. `told` hears after each batch how many of how many are done, and may break it off; then
+    /// of them, the devices of `currents` sharing the work. `told` hears after each round how many of how many are done, and may break it off; then
     /// the result is false.
     ///
     /// # Errors
     /// A sequence that cannot be trained on, or a log-probability that is not finite.
     pub fn compute(
         &mut self,
-        reference: &Current,
+        currents: &[Current],
         sequences: &[Sequence],
         members: &[usize],
         batching: Batching,
         mut told: impl FnMut(&Self, usize, usize) -> Control,
     ) -> Result<bool, TrainError> {
-        let vocab = reference.model.config().vocab_size;
+        let vocab = currents.first().map_or(0, |current| current.model.config().vocab_size);
         members.iter().try_for_each(|&member| sequences[member].check(member, vocab))?;
         let batches = batching.split(sequences, members);
-        for (index, batch) in batches.iter().enumerate() {
-            if batch.members.iter().any(|&member| self.values[member].is_empty()) {
-                let rows = evaluate(reference, batch, 1.0);
+        let total = batches.len();
+        let missing = |batch: &Batch| batch.members.iter().any(|&member| self.values[member].is_empty());
+        let (missing, there): (Vec<Batch>, Vec<Batch>) = batches.into_iter().partition(missing);
+        let mut done = there.len();
+        for round in missing.chunks(currents.len().max(1)) {
+            for (batch, rows) in round.iter().zip(evaluate_all(currents, round, 1.0)) {
                 batch.scatter(sequences, &rows.log_prob, &mut self.values);
                 let broken = |member: &&usize| self.values[**member].iter().any(|lp| !lp.is_finite());
                 if let Some(&index) = batch.members.iter().find(broken) {
@@ -66,7 +69,8 @@ impl Reference {
                     return Err(TrainError::Data { index, problem: problem.into() });
                 }
             }
-            if told(self, index + 1, batches.len()) == Control::Stop && index + 1 < batches.len() {
+            done += round.len();
+            if told(self, done, total) == Control::Stop && done < total {
                 return Ok(false);
             }
         }

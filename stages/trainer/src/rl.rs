@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::TrainError;
 use crate::checkpoint::Identity;
 use crate::data::{Batch, Batching, Order, Sequence};
-use crate::driver::{Metrics, Outcome, Run, Saving, Update, Watch, apply};
-use crate::gradient::{Pass, dropout, evaluate};
+use crate::driver::{Clock, Metrics, Outcome, Run, Saving, Update, Watch, apply};
+use crate::gradient::{Pass, dropout};
 use crate::loss::RowValues;
 use crate::objective::entropy::Mask;
 use crate::objective::{Diagnostic, TokenLoss, entropy, rloo};
 use crate::optim::AdamW;
-use crate::parallel::gradients;
+use crate::parallel::{evaluate_all, gradients_timed};
 use crate::rollout::{Rollout, Sampler, repetition, seed};
 use crate::schedule::Schedule;
 use crate::sft::digest;
@@ -263,11 +263,12 @@ impl Job<'_> {
             // every rollout trains
             Objective::Entropy(_) => vec![1.0; rollouts.len()],
         };
-        let gradients = self.gradients(trainee, step, &rollouts, &advantages, &mut metrics);
+        let gradients = self.gradients(trainee, step, &rollouts, &advantages, &mut metrics, clock);
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });
         }
         apply(trainee, gradients, &config.optimizer, (&config.schedule, step, config.steps), &mut metrics)?;
+        clock.part("optimizer");
         clock.lap("update");
         Ok(Some(metrics))
     }
@@ -309,6 +310,7 @@ impl Job<'_> {
         rollouts: &[Rollout],
         advantages: &[f32],
         metrics: &mut Metrics,
+        clock: &mut Clock,
     ) -> Vec<Tensor<1>> {
         let config = self.config;
         let (sequences, temperature) = self.sequences(rollouts);
@@ -335,14 +337,15 @@ impl Job<'_> {
             }
             loss
         };
-        let batches = config.batching.split(&sequences, &live);
+        let shares = config.batching.shares(&sequences, &live, trainee.devices());
         let scale = 1.0 / tokens as f64;
-        let (gradients, mut sums) = gradients(trainee, &batches, pass, scale, &objective);
+        let told = &mut |part| clock.part(part);
+        let (gradients, mut sums) = gradients_timed(trainee, &shares, pass, scale, &objective, told);
         sums.add("loss", 0.0);
         if !silent.is_empty() {
-            let current = trainee.current();
-            for batch in config.batching.split(&sequences, &silent) {
-                let rows = evaluate(&current, &batch, temperature);
+            let batches = config.batching.split(&sequences, &silent);
+            let values = evaluate_all(&trainee.currents(), &batches, temperature);
+            for (batch, rows) in batches.iter().zip(values) {
                 sums.add_rows(&rows);
                 if comparable {
                     let (name, sum) = difference(&rows, &batch.gather(&sampled));

@@ -9,11 +9,11 @@ use crate::TrainError;
 use crate::checkpoint::{Identity, State};
 use crate::data::{Batch, Batching, Order, Sequence};
 use crate::driver::{Control, Metrics, Outcome, Run, Saving, Update, Watch, apply};
-use crate::gradient::{Pass, dropout, evaluate};
+use crate::gradient::{Pass, dropout};
 use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
 use crate::optim::AdamW;
-use crate::parallel::gradients;
+use crate::parallel::{evaluate_all, gradients_timed};
 use crate::reference::Reference;
 use crate::schedule::Schedule;
 use crate::trainee::{Current, Trainee};
@@ -253,7 +253,7 @@ impl Job<'_> {
         let config = self.config;
         let mut metrics = Metrics::default();
         if step == 0 && config.evaluates(0) && !self.held_out.is_empty() {
-            let loss = self.held_out_loss(&trainee.current());
+            let loss = self.held_out_loss(&trainee.currents());
             metrics.set("initial_held_out_loss", loss);
             clock.lap("evaluation");
         }
@@ -268,34 +268,36 @@ impl Job<'_> {
         let tokens = members.iter().map(|&m| self.train[m].targets.len()).sum::<usize>() as f64;
         let dropout = dropout(config.dropout, config.seed, step);
         let pass = Pass { temperature: 1.0, recompute: config.recompute, dropout };
-        let batches = config.batching.split(self.train, &members);
+        let shares = config.batching.shares(self.train, &members, trainee.devices());
         let objective = |batch: &Batch, here: Range<usize>, rows: &RowValues| {
             let reference = if constants.is_empty() { Vec::new() } else { batch.gather(&constants) };
             config.objective.evaluate(&rows.log_prob, reference.get(here).unwrap_or(&[]))
         };
-        let (gradients, sums) = gradients(trainee, &batches, pass, 1.0 / tokens, &objective);
+        let told = &mut |part| clock.part(part);
+        let (gradients, sums) = gradients_timed(trainee, &shares, pass, 1.0 / tokens, &objective, told);
         metrics.set_means(&sums, tokens);
         metrics.set("tokens", tokens);
         if metrics.get("loss").is_none() {
             return Err(TrainError::NotFinite { step: step + 1, what: "the loss" });
         }
         apply(trainee, gradients, &config.optimizer, (&config.schedule, step, self.total), &mut metrics)?;
+        clock.part("optimizer");
         clock.lap("update");
 
         let last = step + 1 == self.total;
         if (config.evaluates(step + 1) || last) && !self.held_out.is_empty() {
-            metrics.set("held_out_loss", self.held_out_loss(&trainee.current()));
+            metrics.set("held_out_loss", self.held_out_loss(&trainee.currents()));
             clock.lap("evaluation");
         }
         Ok(metrics)
     }
 
     /// Mean negative log-likelihood per held-out token.
-    fn held_out_loss(&self, current: &Current) -> f64 {
+    fn held_out_loss(&self, currents: &[Current]) -> f64 {
         let all: Vec<usize> = (0..self.held_out.len()).collect();
         let (mut sum, mut tokens) = (0.0, 0);
-        for batch in self.config.batching.split(self.held_out, &all) {
-            let values = evaluate(current, &batch, 1.0);
+        let batches = self.config.batching.split(self.held_out, &all);
+        for values in evaluate_all(currents, &batches, 1.0) {
             sum -= values.log_prob.iter().map(|&lp| f64::from(lp)).sum::<f64>();
             tokens += values.log_prob.len();
         }
@@ -327,7 +329,7 @@ impl Job<'_> {
             let mut reference = Reference::new(self.train.len());
             let go_on = |_: &Reference, _, _| Control::Continue;
             let batching = self.config.batching;
-            reference.compute(&trainee.current(), self.train, &members, batching, go_on)?;
+            reference.compute(&trainee.currents(), self.train, &members, batching, go_on)?;
             let flat = members.iter().flat_map(|&m| reference.values()[m].iter().copied()).collect();
             state.constants.insert(NAME.to_owned(), flat);
         }

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lm::adapter::Adapter;
 use lm::model::{Model, Parameter};
 
+use crate::flat::{Flat, Layout};
 use crate::loss::floats;
 use crate::optim::{AdamW, Master, flat};
 use crate::parallel::{Collective, copy_to, hand_out};
@@ -18,8 +19,9 @@ pub struct Trainee {
     base: Model,
     adapter: Option<Adapter>,
     masters: Vec<Master>,
-    /// The masters' present values in the model's number format, flat, where updates keep them up to date.
-    copies: Option<Vec<Tensor<1>>>,
+    layout: Arc<Layout>,
+    /// The masters' present values in the model's number format, where updates keep them up to date.
+    copies: Option<Flat>,
     spread: Option<Spread>,
 }
 
@@ -76,14 +78,16 @@ fn masters(named: Vec<(String, Parameter)>) -> Vec<Master> {
 impl Trainee {
     /// Every parameter of `model` trains.
     pub fn full(model: Model) -> Self {
-        let masters = masters(model.named_parameters());
-        Self { base: model, adapter: None, masters, copies: None, spread: None }
+        Self::new(masters(model.named_parameters()), model, None)
     }
 
     /// `adapter` trains on the frozen `model`.
     pub fn adapter(model: Model, adapter: Adapter) -> Self {
-        let masters = masters(adapter.named_parameters());
-        Self { base: model, adapter: Some(adapter), masters, copies: None, spread: None }
+        Self::new(masters(adapter.named_parameters()), model, Some(adapter))
+    }
+
+    fn new(masters: Vec<Master>, base: Model, adapter: Option<Adapter>) -> Self {
+        Self { layout: Layout::of(&masters), base, adapter, masters, copies: None, spread: None }
     }
 
     /// The same, with the work of every update divided between the device that the model is on and
@@ -99,32 +103,38 @@ impl Trainee {
         self.spread.as_ref()
     }
 
+    /// How many devices share the work.
+    pub fn devices(&self) -> usize {
+        1 + self.spread.as_ref().map_or(0, |spread| spread.replicas.len())
+    }
+
+    /// Where the masters lie in buffers of all of them.
+    pub(crate) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
     /// [`Trainee::current`] on every device, the model's own first.
     pub fn currents(&self) -> Vec<Current> {
-        let values: Vec<Tensor<1>> = self.values().collect();
-        let mut currents = vec![filled(&self.base, self.adapter.as_ref(), values.clone())];
-        if let Some(spread) = &self.spread {
-            let devices: Vec<Device> = spread.replicas.iter().map(Model::device).collect();
-            let copies = hand_out(&values, &devices, &*spread.collective);
-            let pairs = spread.replicas.iter().zip(copies);
-            currents.extend(pairs.map(|(base, values)| filled(base, self.adapter.as_ref(), values)));
-        }
-        currents
+        let Some(spread) = &self.spread else { return vec![self.current()] };
+        let own = match &self.copies {
+            Some(copies) => copies.clone(),
+            None => Flat::gathered(&self.layout, self.values()),
+        };
+        let devices: Vec<Device> = spread.replicas.iter().map(Model::device).collect();
+        let others = hand_out(&own, &devices, &*spread.collective);
+        let bases = std::iter::once(&self.base).chain(&spread.replicas);
+        let flats = std::iter::once(own).chain(others);
+        bases.zip(flats).map(|(base, flat)| filled(base, self.adapter.as_ref(), flat.parts())).collect()
     }
 
     /// The masters' present values, flat, in the number format that the model computes with: its own
     /// for its parameters, f32 for adapters.
-    fn values(&self) -> impl Iterator<Item = Tensor<1>> + '_ {
-        let cast = match &self.copies {
-            Some(_) => None,
-            None => Some(self.cast()),
-        };
-        self.copies.iter().flatten().cloned().chain(cast.into_iter().flatten())
-    }
-
-    fn cast(&self) -> impl Iterator<Item = Tensor<1>> + '_ {
+    fn values(&self) -> Vec<Tensor<1>> {
+        if let Some(copies) = &self.copies {
+            return copies.parts();
+        }
         let dtype = if self.adapter.is_some() { DType::F32 } else { self.base.dtype() };
-        self.masters.iter().map(move |master| master.value.clone().cast(dtype))
+        self.masters.iter().map(|master| master.value.clone().cast(dtype)).collect()
     }
 
     /// The trained parameters and their optimiser state.
@@ -149,11 +159,11 @@ impl Trainee {
     /// What an update beside burn changes where it lies: masters, and the copies that a full model computes
     /// with, which are kept from now on.
     #[cfg(feature = "cuda")]
-    pub(crate) fn changing(&mut self) -> (&mut [Master], Option<&mut [Tensor<1>]>) {
+    pub(crate) fn changing(&mut self) -> (&mut [Master], Option<&mut Flat>) {
         if self.copies.is_none() && self.adapter.is_none() {
-            self.copies = Some(self.cast().collect());
+            self.copies = Some(Flat::gathered(&self.layout, self.values()));
         }
-        (&mut self.masters, self.copies.as_deref_mut())
+        (&mut self.masters, self.copies.as_mut())
     }
 
     /// Replaces the values of master `index` by what `f` makes of them. Moments stay.
@@ -192,7 +202,7 @@ impl Trainee {
     /// Model and adapter with the masters' present values. Full models are in the base's dtype,
     /// adapters in f32.
     pub fn current(&self) -> Current {
-        filled(&self.base, self.adapter.as_ref(), self.values().collect())
+        filled(&self.base, self.adapter.as_ref(), self.values())
     }
 
     /// The masters' places by name.

@@ -38,11 +38,12 @@ fn devices_with_unequal_token_counts_sum_to_the_gradient_of_one() {
     let data = sequences(&[4, 102, 9, 33, 5, 61, 17, 8, 12, 7]);
     let members: Vec<usize> = (0..data.len()).collect();
     let tokens: usize = data.iter().map(|s| s.targets.len()).sum();
-    let batches = Batching { micro_tokens: 1, pack: false }.split(&data, &members);
+    let batching = Batching { micro_tokens: 1, pack: false };
     for trainee in trainees() {
         let of = |trainee: &Trainee| {
             let pass = Pass::default();
-            let (gradients, sums) = gradients(trainee, &batches, pass, 1.0 / tokens as f64, &|_, _, rows| {
+            let shares = batching.shares(&data, &members, trainee.devices());
+            let (gradients, sums) = gradients(trainee, &shares, pass, 1.0 / tokens as f64, &|_, _, rows| {
                 sft::evaluate(&rows.log_prob)
             });
             let gradients: Vec<f32> = gradients.into_iter().flat_map(flatten).collect();

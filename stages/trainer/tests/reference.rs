@@ -28,7 +28,7 @@ fn computed(data: &[Sequence], micro_tokens: usize) -> Reference {
     let mut reference = Reference::new(data.len());
     let all: Vec<usize> = (0..data.len()).collect();
     let batching = Batching { micro_tokens, pack: false };
-    assert!(reference.compute(&base(), data, &all, batching, |_, _, _| Control::Continue).unwrap());
+    assert!(reference.compute(&[base()], data, &all, batching, |_, _, _| Control::Continue).unwrap());
     reference
 }
 
@@ -91,17 +91,21 @@ fn an_interrupted_computation_goes_on_with_what_it_had() {
         values.write(&path, &data).unwrap();
         if done == 2 { Control::Stop } else { Control::Continue }
     };
-    assert!(!part.compute(&base(), &data, &all, batching, stop).unwrap());
+    assert!(!part.compute(&[base()], &data, &all, batching, stop).unwrap());
     let mut part = Reference::read(&path, &data).unwrap();
     let there = part.values().iter().filter(|values| !values.is_empty()).count();
     assert!(there > 0 && there < data.len(), "{there}");
     // what is there is not computed again: another model would give other values
     let other = Current { model: model(&config(true), 2), adapter: None };
     let mut mixed = part.clone();
-    assert!(mixed.compute(&other, &data, &all, batching, |_, _, _| Control::Continue).unwrap());
+    assert!(
+        mixed
+            .compute(std::slice::from_ref(&other), &data, &all, batching, |_, _, _| Control::Continue)
+            .unwrap()
+    );
     let kept = mixed.values().iter().zip(whole.values()).filter(|(a, b)| a == b).count();
     assert_eq!(kept, there);
-    assert!(part.compute(&base(), &data, &all, batching, |_, _, _| Control::Continue).unwrap());
+    assert!(part.compute(&[base()], &data, &all, batching, |_, _, _| Control::Continue).unwrap());
     assert_eq!(part, whole);
 }
 

@@ -137,7 +137,8 @@ trait Exchange: Backend {
 impl Exchange for CubeBackend {
     fn team_sum(part: CubeTensor, team: usize, first: bool) -> CubeTensor {
         let part = into_contiguous(part);
-        let result = if first { empty_like(&part) } else { part.clone() };
+        // in place, unless somebody else holds what would be overwritten
+        let result = if first && !part.can_mut() { empty_like(&part) } else { part.clone() };
         exchange(&part, &result, team, "sum", |nccl, [from, to], len, kind, (communicator, stream)| {
             // SAFETY: `exchange` holds both buffers, of `len` numbers each.
             unsafe { (nccl.reduce)(from, to, len, kind, SUM, ROOT, communicator, stream) }

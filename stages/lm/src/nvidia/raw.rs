@@ -86,6 +86,20 @@ pub(crate) fn hold<const D: usize>(tensor: &Tensor<D>) -> Option<(usize, u64, us
     Some((gpu, pointer, leading, Box::new((resource, tensor.handle))))
 }
 
+/// The numbers `start..start + len` of a tensor on a GPU, as a view whatever the length; `None` for another
+/// device, or a start that is no multiple of 512 bytes.
+pub fn view(tensor: &Tensor<1>, start: usize, len: usize) -> Option<Tensor<1>> {
+    let size = tensor.dtype().size();
+    let rest = tensor.dims()[0].checked_sub(start + len)?;
+    if !(start * size).is_multiple_of(512) {
+        return None;
+    }
+    let whole = tensor.clone().try_into_primitive::<Cuda>().ok()?;
+    let handle = whole.handle.offset_start((start * size) as u64).offset_end((rest * size) as u64);
+    let part = CubeTensor::new_contiguous(whole.client, whole.device, [len].into(), handle, whole.dtype);
+    Some(Tensor::from_primitive::<Cuda>(part))
+}
+
 /// A tensor of these bytes on a GPU, copied from where they lie (a mapped file, say) with no copy on the
 /// host in between; `None` for a device that is no GPU, or where that does not work.
 pub(crate) fn from_bytes<const D: usize>(

@@ -120,7 +120,8 @@ fn seconds(timing: &[String]) -> Value {
     let mut sums = serde_json::Map::new();
     for line in timing {
         let Ok(Value::Object(line)) = serde_json::from_str(line) else { continue };
-        for (activity, seconds) in line.iter().filter(|(name, _)| *name != "step") {
+        // what has a dot is a part of another activity
+        for (activity, seconds) in line.iter().filter(|(name, _)| *name != "step" && !name.contains('.')) {
             let before = sums.get(activity).and_then(Value::as_f64).unwrap_or(0.0);
             sums.insert(activity.clone(), json!(before + seconds.as_f64().unwrap_or(0.0)));
         }
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn activities_are_summed_without_the_step() {
-        let timing = [r#"{"step":1,"rollout":1.5,"update":1.0}"#, r#"{"step":2,"rollout":0.5}"#];
+        let timing =
+            [r#"{"step":1,"rollout":1.5,"update":1.0,"update.passes":0.9}"#, r#"{"step":2,"rollout":0.5}"#];
         assert_eq!(seconds(&timing.map(str::to_owned)), json!({"rollout": 2.0, "update": 1.0}));
     }
 }

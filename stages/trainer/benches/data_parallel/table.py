@@ -30,7 +30,7 @@ def memory(name):
 
 
 print("| ranks | step-0 held-out CE | later | s an update (median) | trained tokens/s | efficiency | memory, GB |")
-first = None
+first, shares = None, []
 for n in ranks:
     metrics, timing = lines(f"psft{n}.metrics"), lines(f"psft{n}.timing")
     if not metrics:
@@ -42,7 +42,10 @@ for n in ranks:
     speed = statistics.median(m["tokens"] / t["update"] for m, t in zip(metrics[1:], timing[1:]))
     first = first or (n, speed)
     efficiency = speed / n / (first[1] / first[0])
+    parts = {key: statistics.median(t.get(key, 0) for t in timing[1:]) for key in timing[-1] if "." in key}
+    shares.append(f"| {n} | " + ", ".join(f"{key.split('.')[1]} {seconds:.4f}" for key, seconds in parts.items()) + " |")
     print(f"| {n} | {start!r} | {later} | {seconds:.3f} | {speed:.0f} | {efficiency:.3f} | {memory(f'psft{n}')} |")
+print("| ranks | parts of an update, s (medians) |", *shares, sep="\n")
 print("| RLOO on | rollout, grading, update: s of each step | reward, length, mean log-probability difference |")
 for name in sorted(file.stem for file in out.glob("rloo*.metrics")):
     seconds = "; ".join(

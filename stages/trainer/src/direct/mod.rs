@@ -36,7 +36,7 @@ use burn::tensor::{DType, Device};
 use lm::adapter::{Adapter, Projection};
 use lm::config::ModelConfig;
 use lm::model::Rope;
-use lm::nvidia::executor::{Executor, borrow, executor};
+use lm::nvidia::executor::{Borrowed, Executor, borrow, executor};
 
 use self::calls::HALF;
 use self::layer::{Keep, Shared};
@@ -45,6 +45,7 @@ use self::run::Run;
 use self::sizes::{Places, Sizes};
 use self::weights::Weights;
 use crate::data::Batch;
+use crate::flat::Place;
 use crate::gradient::{Gradients, Pass};
 use crate::loss::RowValues;
 use crate::memory::Load;
@@ -202,12 +203,15 @@ pub(crate) fn accumulate(
     if why_not(current).is_some() || !Sizes::new(current.model.config(), batch.rows, batch.width).fit() {
         return false;
     }
-    let Some(sums) = gradients.flat(trainee, &current.model.device()) else { return false };
-    // the buffer is written beside burn: nobody else may hold it meanwhile
-    let Some(borrowed) = borrow(&sums.values) else { return false };
-    let starts = trainee.masters().iter().zip(&sums.starts);
+    let sums = gradients.flat(trainee, &current.model.device());
+    // the buffers are written beside burn: nobody else may hold them meanwhile
+    let Some(buckets) = sums.buckets.iter().map(borrow).collect::<Option<Vec<Borrowed>>>() else {
+        return false;
+    };
+    let pointer = |place: &Place| buckets[place.bucket].pointer + 4 * place.start as u64;
+    let pointers = trainee.masters().iter().zip(sums.places().iter().map(pointer));
     let places: HashMap<String, u64> =
-        starts.map(|(master, &start)| (master.name.clone(), borrowed.pointer + 4 * start as u64)).collect();
+        pointers.map(|(master, pointer)| (master.name.clone(), pointer)).collect();
     let Some(prepared) = Prepared::new(current, batch, &places) else { return false };
     let load = load(trainee, batch, pass.recompute);
     let layers = load.config.num_layers;

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Tensor};
 use lm::nvidia::executor::{Borrowed, Executor, borrow, executor};
 use lm::nvidia::kernel::{BUFFER, Scalar};
 
-use super::calls::FULL;
+use super::calls::{FULL, after};
 use super::{WANTED, why_not_shape};
 use crate::fused::Adam;
 use crate::fused::kernels::{EACH, SQUARES, UNITS, update};
@@ -52,7 +52,8 @@ impl Changing {
 /// What the update of one master reads and writes.
 struct Slot {
     parts: [Changing; 3],
-    copy: Option<Changing>,
+    /// Where the copy in the model's number format goes.
+    copy: Option<u64>,
     gradient: Borrowed,
     len: usize,
     shape: usize,
@@ -70,14 +71,17 @@ pub(crate) fn step(
     if !*WANTED || !on_gpu || why_not_shape(base.config(), base.dtype()).is_some() || gradients.is_empty() {
         return None;
     }
-    let (masters, copies) = trainee.changing();
-    let mut copies: Vec<Option<&mut Tensor<1>>> = match copies {
-        Some(copies) => copies.iter_mut().map(Some).collect(),
-        None => masters.iter().map(|_| None).collect(),
+    let (masters, mut copies) = trainee.changing();
+    let places = copies.as_deref().map(|copies| copies.places().to_vec());
+    let buckets = match &mut copies {
+        Some(copies) => copies.buckets.iter_mut().map(Changing::new).collect::<Option<Vec<_>>>()?,
+        None => Vec::new(),
     };
     let mut slots = Vec::with_capacity(masters.len());
-    for ((master, copy), gradient) in masters.iter_mut().zip(&mut copies).zip(gradients) {
-        slots.push(Slot::new(master, copy.as_deref_mut(), gradient)?);
+    for (index, (master, gradient)) in masters.iter_mut().zip(gradients).enumerate() {
+        let place = places.as_ref().map(|places| places[index]);
+        let copy = place.map(|place| after(buckets[place.bucket].pointers()[1], place.start));
+        slots.push(Slot::new(master, copy, gradient)?);
     }
     let gpu = slots[0].gradient.gpu;
     let shared = executor(gpu)?;
@@ -94,21 +98,21 @@ pub(crate) fn step(
     e.finish();
     e.release(mark);
     if norm.is_finite() {
-        for ((slot, master), copy) in slots.into_iter().zip(masters).zip(copies) {
+        for (slot, master) in slots.into_iter().zip(masters) {
             let [value, mean, square] = slot.parts;
             value.finish(&mut master.value);
             mean.finish(&mut master.mean);
             square.finish(&mut master.square);
-            if let (Some(changing), Some(copy)) = (slot.copy, copy) {
-                changing.finish(copy);
-            }
+        }
+        if let Some(copies) = copies {
+            buckets.into_iter().zip(&mut copies.buckets).for_each(|(bucket, copy)| bucket.finish(copy));
         }
     }
     Some(norm)
 }
 
 impl Slot {
-    fn new(master: &mut Master, copy: Option<&mut Tensor<1>>, gradient: &Tensor<1>) -> Option<Self> {
+    fn new(master: &mut Master, copy: Option<u64>, gradient: &Tensor<1>) -> Option<Self> {
         let len = gradient.dims()[0];
         let f32s = [&master.value, &master.mean, &master.square, gradient];
         if len >= u32::MAX as usize || f32s.iter().any(|t| t.dtype() != DType::F32 || t.dims()[0] != len) {
@@ -121,10 +125,7 @@ impl Slot {
                 Changing::new(&mut master.mean)?,
                 Changing::new(&mut master.square)?,
             ],
-            copy: match copy {
-                Some(copy) => Some(Changing::new(copy)?),
-                None => None,
-            },
+            copy,
             len,
             shape: master.shape.len(),
         })
@@ -133,7 +134,7 @@ impl Slot {
     fn launch(&self, e: &mut Executor, with: Adam) {
         let [value, mean, square] = self.parts.each_ref().map(Changing::pointers);
         let copied = self.copy.is_some();
-        let copy = self.copy.as_ref().map_or(value[1], |copy| copy.pointers()[1]);
+        let copy = self.copy.unwrap_or(value[1]);
         let numbers = [with.clip, with.decay, with.beta1, with.beta2, with.rate, with.root, with.eps];
         let mut scalars: Vec<Scalar> = vec![self.len.into()];
         scalars.extend(numbers.map(|number| Scalar::F32(number as f32)));
