@@ -91,7 +91,11 @@ impl Tokenizer {
 
     /// Reads a `tokenizer.json`.
     pub fn from_file(file: &Path) -> Result<Self, TokenizerError> {
-        let bytes = std::fs::read(file).map_err(|error| TokenizerError::file(file, error))?;
+        let bytes = std::fs::read(file).map_err(|error| {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            let remedy = if missing { "; copy it from the original model" } else { "" };
+            TokenizerError::file(file, format!("{error}{remedy}"))
+        })?;
         let inner =
             tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| TokenizerError::file(file, error))?;
         Self::new(inner, file)

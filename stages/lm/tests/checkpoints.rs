@@ -7,6 +7,7 @@ use burn::tensor::{DType, Device};
 use half::{bf16, f16};
 use lm::checkpoint::{Checkpoint, CheckpointError};
 use lm::config::{Architecture, FloatType, RopeScaling};
+use lm::model::{Model, logits_by_layer};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 
@@ -54,12 +55,20 @@ fn rewrite_header(file: &Path, edit: impl FnOnce(&mut serde_json::Map<String, se
     fs::write(file, out).unwrap();
 }
 
+/// Why a checkpoint loads neither as a whole nor layer by layer.
 fn fails(folder: &Path) -> String {
-    let result = Checkpoint::open(folder).and_then(|checkpoint| {
-        let expected = checkpoint.config().tensor_shapes();
-        checkpoint.check_complete(&expected)
-    });
-    result.expect_err("a damaged checkpoint was accepted").to_string()
+    let (cpu, ids) = (Device::flex(), [vec![1, 2]]);
+    let load = |whole: bool| {
+        let checkpoint = Checkpoint::open(folder)?;
+        match whole {
+            true => Model::load(&checkpoint, &cpu, DType::F32).map(drop),
+            false => logits_by_layer(&checkpoint, None, &ids, &cpu).map(drop),
+        }
+    };
+    let errors = [true, false].map(|whole| load(whole).expect_err("a damaged checkpoint was accepted"));
+    let [whole, by_layer] = errors.map(|error: CheckpointError| error.to_string());
+    assert_eq!(whole, by_layer);
+    whole
 }
 
 #[test]
@@ -291,6 +300,22 @@ fn missing_extra_and_misplaced_tensors_are_named() {
     expected.retain(|(name, _)| name != "model.norm.weight");
     let error = checkpoint.check_complete(&expected).unwrap_err().to_string();
     assert!(error.contains("1 tensors have no place") && error.contains("model.norm.scale"), "{error}");
+
+    // A configuration with a layer less, or more, than there are; biases and a head that it does not know.
+    let with = |name: &str, change: serde_json::Value| {
+        let folder = copy(name);
+        let file = folder.path().join("config.json");
+        let mut config: serde_json::Map<_, _> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        config.extend(change.as_object().unwrap().clone());
+        fs::write(&file, serde_json::to_vec(&config).unwrap()).unwrap();
+        fails(folder.path())
+    };
+    let error = with("llama-gqa", serde_json::json!({"num_hidden_layers": 1}));
+    assert!(error.contains("9 tensors have no place") && error.contains("model.layers.1."), "{error}");
+    let error = with("llama-gqa", serde_json::json!({"num_hidden_layers": 3}));
+    assert!(error.contains("9 tensors are missing") && error.contains("model.layers.2."), "{error}");
+    let error = with("llama-mlp-bias", serde_json::json!({"mlp_bias": false}));
+    assert!(error.contains("have no place") && error.contains("_proj.bias"), "{error}");
 
     // The configuration of another model.
     let folder = copy("llama-gqa");

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use engine::cli::{CliError, ExtraCommand};
-use lm::generate::{Engine, EngineOptions, Generation, Request};
+use lm::generate::{ContextPolicy, Engine, EngineOptions, GenerateError, Generation, Request};
 use lm::template::PromptTemplate;
 use serde_json::json;
 
@@ -50,13 +50,24 @@ struct Args {
     /// Drop tokens less likely than this share of the likeliest.
     #[arg(long, default_value_t = 0.0)]
     min_p: f64,
+    /// Make tokens that are already there less likely; 1 does nothing.
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// A string that ends an answer, beside those of the template.
+    #[arg(long)]
+    stop: Vec<String>,
+    /// Generate what fits of --max-tokens where a prompt leaves less of the model's context, instead of
+    /// refusing it; how many were cut is said.
+    #[arg(long)]
+    clip: bool,
     /// Seed of sampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Sequences at once, at most.
     #[arg(long, default_value_t = 64)]
     batch: usize,
-    /// Print a line of JSON for each answer instead: text, token ids, log-probabilities.
+    /// Print a line of JSON for each answer instead: text, token ids, why it ended, log-probabilities under
+    /// the model (`logprobs`) and under the distribution drawn from (`sampling_logprobs`).
     #[arg(long)]
     json: bool,
 }
@@ -73,7 +84,7 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
         let written = if args.json {
             let line = json!({
                 "prompt": index, "text": sample.text, "ids": sample.ids, "finish": sample.finish,
-                "logprobs": sample.model_logprobs,
+                "logprobs": sample.model_logprobs, "sampling_logprobs": sample.logprobs,
             });
             writeln!(stdout, "{line}")
         } else {
@@ -93,6 +104,15 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
         statistics.prompt_tokens,
         statistics.generated_tokens,
     );
+    if statistics.clipped_requests > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "{} of {} prompts left less than {} tokens of the model's context; their answers were cut to what fits",
+            statistics.clipped_requests,
+            out.samples.len(),
+            args.max_tokens,
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,7 +124,9 @@ impl Args {
         if let Some(file) = &self.file {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| CliError::environment(format!("{}: {error}", file.display())))?;
-            return Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect());
+            // editors on Windows begin a file with a mark that is no text
+            let lines = text.trim_start_matches('\u{feff}').lines();
+            return Ok(lines.filter(|line| !line.trim().is_empty()).map(str::to_owned).collect());
         }
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(failed)?;
@@ -131,6 +153,8 @@ impl Args {
             top_k: self.top_k,
             top_p: self.top_p,
             min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            stop: self.stop.clone(),
             max_new_tokens: self.max_tokens,
             ..Sampling::default()
         };
@@ -141,9 +165,14 @@ impl Args {
         };
         let requests = questions.iter().map(request).collect::<Result<Vec<_>, CliError>>()?;
         let load = begin.elapsed().as_secs_f64();
-        let options = EngineOptions { max_batch: self.batch, ..EngineOptions::default() };
+        let context_policy = if self.clip { ContextPolicy::Clip } else { ContextPolicy::Refuse };
+        let options = EngineOptions { max_batch: self.batch, context_policy, ..EngineOptions::default() };
         let mut engine = Engine::new(&model, adapter.as_ref(), Some(&opened.tokenizer), options);
-        let out = engine.generate(&requests, |_| ControlFlow::Continue(())).map_err(failed)?;
+        let out = engine.generate(&requests, |_| ControlFlow::Continue(())).map_err(|error| match error {
+            GenerateError::Context { .. } => CliError::usage(format!("{error} (--clip)")),
+            error if error.is_of_the_request() => CliError::usage(error.to_string()),
+            error => failed(error),
+        })?;
         Ok((out, load))
     }
 }
@@ -193,6 +222,57 @@ mod tests {
             let error = args.generate().err().unwrap();
             assert!(error.code() == 2 && error.to_string().contains("--prompt"), "{error}");
         }
+    }
+
+    fn tiny() -> String {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/models/tiny-math");
+        model.to_str().unwrap().to_owned()
+    }
+
+    /// A file as Windows writes it asks the same questions.
+    #[test]
+    fn a_mark_at_the_beginning_and_empty_lines_are_no_part_of_questions() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("prompts.txt");
+        let model = tiny();
+        let answers = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let args = ["generate", &model, "--device", "cpu", "--max-tokens", "8", "--file"];
+            let (out, _) = Args::parse_from(args.iter().chain(&[file.to_str().unwrap()])).generate().unwrap();
+            out.samples
+        };
+        let plain = answers("What is 1 + 1?\nWhat is 2 + 2?");
+        assert_eq!(plain.len(), 2);
+        assert_eq!(answers("\u{feff}What is 1 + 1?\r\n  \r\nWhat is 2 + 2?\r\n"), plain);
+    }
+
+    /// What was asked for wrongly is a wrong use; what does not fit is refused, or cut and counted.
+    #[test]
+    fn requests_that_cannot_be_served_say_what_to_do() {
+        let model = tiny();
+        let run = |more: &[&str]| {
+            let args = ["generate", &model, "--device", "cpu", "--prompt", "hi"];
+            Args::parse_from(args.iter().chain(more)).generate()
+        };
+        for (more, what) in [
+            (["--max-tokens", "4000"], "--clip"),
+            (["--max-tokens", "0"], "at least 1"),
+            (["--top-p", "0"], "top_p"),
+            (["--min-p", "1"], "min_p"),
+            (["--repetition-penalty", "0"], "repetition_penalty"),
+            (["--stop", ""], "stop_strings"),
+        ] {
+            let error = run(&more).err().unwrap();
+            assert!(error.code() == 2 && error.to_string().contains(what), "{error}");
+        }
+        let (out, _) = run(&["--max-tokens", "4000", "--clip"]).unwrap();
+        assert_eq!(out.statistics.clipped_requests, 1);
+        let (whole, _) = run(&["--max-tokens", "12"]).unwrap();
+        let text = &whole.samples[0][0].text;
+        let (before, stop) = text.split_at(text.len() / 2);
+        let (cut, _) = run(&["--max-tokens", "12", "--stop", stop]).unwrap();
+        assert!(before.starts_with(&cut.samples[0][0].text), "{:?}", cut.samples[0][0].text);
+        assert_eq!(cut.samples[0][0].finish, lm::generate::FinishReason::StopString);
     }
 
     #[test]

@@ -164,7 +164,7 @@ pub enum GenerateError {
     },
     /// Prompt and new tokens do not fit the context.
     #[error(
-        "request {request}: {prompt} prompt tokens and max_tokens {max_tokens} exceed the context of {context}; lower max_tokens, shorten the prompt, or choose the clipping context policy"
+        "request {request}: {prompt} prompt tokens and max_tokens {max_tokens} exceed the context of {context}; lower max_tokens, shorten the prompt, or clip what does not fit"
     )]
     Context {
         /// Index of the request.
@@ -210,4 +210,19 @@ pub enum GenerateError {
     /// The caller asked to stop; finished samples have been reported.
     #[error("generation was stopped")]
     Stopped,
+}
+
+impl GenerateError {
+    /// Whether the requests were at fault, rather than the model or the device.
+    pub fn is_of_the_request(&self) -> bool {
+        matches!(
+            self,
+            Self::Parameter { .. }
+                | Self::EmptyPrompt { .. }
+                | Self::UnknownToken { .. }
+                | Self::Context { .. }
+                | Self::CacheBudget { .. }
+                | Self::NoTokenizer
+        )
+    }
 }

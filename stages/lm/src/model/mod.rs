@@ -61,8 +61,11 @@ impl Model {
     /// Reads the weights of `checkpoint` onto `device`, as `dtype`.
     ///
     /// # Errors
-    /// A tensor that is missing, has another shape, or cannot be read.
+    /// A tensor that is missing, has another shape, or cannot be read; one that the configuration has no
+    /// place for.
     pub fn load(checkpoint: &Checkpoint, device: &Device, dtype: DType) -> Result<Self, CheckpointError> {
+        // What is left over would have changed the numbers: more layers, a bias, a head of its own.
+        checkpoint.check_complete(&checkpoint.config().tensor_shapes())?;
         let mut source = FromCheckpoint(checkpoint, device, dtype);
         parameters::build(checkpoint.config(), &mut source)
     }

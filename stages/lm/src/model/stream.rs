@@ -13,7 +13,7 @@ use crate::product::product;
 /// in f32 wants 30 GB. The same numbers as [`super::Model::forward`]'s.
 ///
 /// # Errors
-/// A tensor that is missing, has another shape, or cannot be read.
+/// As [`super::Model::load`]'s.
 pub fn logits_by_layer(
     checkpoint: &Checkpoint,
     adapter: Option<&Adapter>,
@@ -21,6 +21,7 @@ pub fn logits_by_layer(
     device: &Device,
 ) -> Result<Vec<Tensor<3>>, CheckpointError> {
     let config = checkpoint.config();
+    checkpoint.check_complete(&config.tensor_shapes())?;
     let source = &mut FromCheckpoint(checkpoint, device, DType::F32);
     let rope = Rope::new(config);
     let embedding = parameters::embedding(config, source)?;
