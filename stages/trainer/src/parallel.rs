@@ -128,25 +128,18 @@ impl Sums {
 
 /// The gradients of `scale · objective` over all of `shares`, the batches of each device
 /// ([`Batching::shares`](crate::data::Batching::shares)): one flat f32 tensor per master on the first
-/// device, and the sums of loss, entropy and the objective's diagnostics.
+/// device, and the sums of loss, entropy and the objective's diagnostics. `told` hears the names of the
+/// work's parts as they end.
+///
+/// # Panics
+/// When there are not as many shares as devices.
 pub fn gradients(
     trainee: &Trainee,
     shares: &[Vec<Batch>],
     pass: Pass,
     scale: f64,
     objective: &Objective,
-) -> (Vec<Tensor<1>>, Sums) {
-    gradients_timed(trainee, shares, pass, scale, objective, &mut |_| {})
-}
-
-/// [`gradients`], telling `told` the names of its parts as they end.
-pub(crate) fn gradients_timed(
-    trainee: &Trainee,
-    shares: &[Vec<Batch>],
-    pass: Pass,
-    scale: f64,
-    objective: &Objective,
-    told: &mut dyn FnMut(&'static str),
+    mut told: impl FnMut(&str),
 ) -> (Vec<Tensor<1>>, Sums) {
     let currents = trainee.currents();
     assert_eq!(currents.len(), shares.len(), "every device has a share, if an empty one");

@@ -18,7 +18,7 @@ use crate::loss::RowValues;
 use crate::objective::entropy::Mask;
 use crate::objective::{Diagnostic, TokenLoss, entropy, rloo};
 use crate::optim::AdamW;
-use crate::parallel::{evaluate_all, gradients_timed};
+use crate::parallel::{evaluate_all, gradients};
 use crate::rollout::{Rollout, Sampler, repetition, seed};
 use crate::schedule::Schedule;
 use crate::sft::digest;
@@ -339,8 +339,8 @@ impl Job<'_> {
         };
         let shares = config.batching.shares(&sequences, &live, trainee.devices());
         let scale = 1.0 / tokens as f64;
-        let told = &mut |part| clock.part(part);
-        let (gradients, mut sums) = gradients_timed(trainee, &shares, pass, scale, &objective, told);
+        let told = |part: &str| clock.part(part);
+        let (gradients, mut sums) = gradients(trainee, &shares, pass, scale, &objective, told);
         sums.add("loss", 0.0);
         if !silent.is_empty() {
             let batches = config.batching.split(&sequences, &silent);

@@ -13,7 +13,7 @@ use crate::gradient::{Pass, dropout};
 use crate::loss::RowValues;
 use crate::objective::{TokenLoss, psft, sft, spft};
 use crate::optim::AdamW;
-use crate::parallel::{evaluate_all, gradients_timed};
+use crate::parallel::{evaluate_all, gradients};
 use crate::reference::Reference;
 use crate::schedule::Schedule;
 use crate::trainee::{Current, Trainee};
@@ -273,8 +273,8 @@ impl Job<'_> {
             let reference = if constants.is_empty() { Vec::new() } else { batch.gather(&constants) };
             config.objective.evaluate(&rows.log_prob, reference.get(here).unwrap_or(&[]))
         };
-        let told = &mut |part| clock.part(part);
-        let (gradients, sums) = gradients_timed(trainee, &shares, pass, 1.0 / tokens, &objective, told);
+        let told = |part: &str| clock.part(part);
+        let (gradients, sums) = gradients(trainee, &shares, pass, 1.0 / tokens, &objective, told);
         metrics.set_means(&sums, tokens);
         metrics.set("tokens", tokens);
         if metrics.get("loss").is_none() {

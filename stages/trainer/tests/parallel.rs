@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Device;
 use common::{bits, config, flatten, model, sequences};
 use lm::adapter::{Adapter, BiasAdapter, Lora, Projection};
-use trainer::data::Batching;
+use trainer::data::{Batch, Batching};
 use trainer::gradient::Pass;
+use trainer::loss::RowValues;
 use trainer::objective::{psft, sft};
 use trainer::parallel::{OnFirst, gradients};
 use trainer::schedule::Schedule;
@@ -43,9 +45,9 @@ fn devices_with_unequal_token_counts_sum_to_the_gradient_of_one() {
         let of = |trainee: &Trainee| {
             let pass = Pass::default();
             let shares = batching.shares(&data, &members, trainee.devices());
-            let (gradients, sums) = gradients(trainee, &shares, pass, 1.0 / tokens as f64, &|_, _, rows| {
-                sft::evaluate(&rows.log_prob)
-            });
+            let objective = |_: &Batch, _: Range<usize>, rows: &RowValues| sft::evaluate(&rows.log_prob);
+            let scale = 1.0 / tokens as f64;
+            let (gradients, sums) = gradients(trainee, &shares, pass, scale, &objective, |_| {});
             let gradients: Vec<f32> = gradients.into_iter().flat_map(flatten).collect();
             let loss = sums.iter().find(|(name, _)| *name == "loss").unwrap().1;
             (gradients, loss)
