@@ -9,6 +9,7 @@ use lm::nvidia::{Operand, Product, Target};
 
 use super::calls::{self, FULL, HALF, Scores, after};
 use super::sizes::{Places, Sizes};
+use crate::fused::kernels::lines::LINE;
 use crate::fused::kernels::{UNITS, rows};
 
 /// Rotated queries and keys, and values.
@@ -207,8 +208,9 @@ pub fn backward(
     }
 }
 
+/// Lines of pairs.
 fn pairs(s: &Sizes) -> usize {
-    s.tokens() * s.width() / 2
+    s.tokens() * s.width() / 2 / LINE
 }
 
 /// Queries, keys and values from the rows `[tokens, width]` that products gave, with a bias (f32).
@@ -230,7 +232,7 @@ pub fn part(e: &mut Executor, s: &Sizes, x: u64, bias: Option<u64>, places: &Pla
                 to.k,
                 to.v,
             ],
-            &[pairs.into(), s.seq.into(), s.kv.into(), s.group().into(), (s.dim / 2).into()],
+            &[pairs.into(), s.seq.into(), s.kv.into(), s.group().into(), (s.dim / 2 / LINE).into()],
             |(st, p, t)| {
                 let b = || BUFFER;
                 rows::part_heads::PartHeads::new(
@@ -268,7 +270,7 @@ pub fn join(e: &mut Executor, s: &Sizes, by: ByHeads, places: &Places, to: u64) 
             ("join_heads", u32::from(placed)),
             ([pairs.div_ceil(UNITS as usize), 1, 1], UNITS),
             &[by.q, by.k, by.v, places.cos, places.sin, places.positions.unwrap_or(places.cos), to],
-            &[pairs.into(), s.seq.into(), s.kv.into(), s.group().into(), (s.dim / 2).into()],
+            &[pairs.into(), s.seq.into(), s.kv.into(), s.group().into(), (s.dim / 2 / LINE).into()],
             |(st, p, t)| {
                 let b = || BUFFER;
                 rows::join_heads::JoinHeads::new(
@@ -296,14 +298,14 @@ pub fn join(e: &mut Executor, s: &Sizes, by: ByHeads, places: &Places, to: u64) 
 
 /// From `[batch, seq, heads·dim]` to how queries lie, or with `back` the other way.
 pub fn swap(e: &mut Executor, s: &Sizes, x: u64, to: u64, back: bool) {
-    let len = s.tokens() * s.queries();
+    let len = s.tokens() * s.queries() / LINE;
     // SAFETY: as above.
     unsafe {
         e.launch(
             ("swap_heads", u32::from(back)),
             ([len.div_ceil(UNITS as usize), 1, 1], UNITS),
             &[x, to],
-            &[len.into(), s.seq.into(), s.kv.into(), (s.group() * s.dim).into()],
+            &[len.into(), s.seq.into(), s.kv.into(), (s.group() * s.dim / LINE).into()],
             |(st, p, t)| rows::swap_heads::SwapHeads::new(st, p, t, BUFFER, BUFFER, (), (), (), (), back),
         );
     }

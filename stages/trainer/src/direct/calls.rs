@@ -7,7 +7,8 @@ use lm::nvidia::executor::Executor;
 use lm::nvidia::kernel::BUFFER;
 use lm::nvidia::{Operand, Product, Target};
 
-use crate::fused::kernels::{self, EACH, PLANES, UNITS, attention, head, layer, rows, update};
+use crate::fused::kernels::lines::{self, LINE};
+use crate::fused::kernels::{self, EACH, PLANES, UNITS, head, rows, update};
 
 /// Bytes of a bf16 number.
 pub const HALF: usize = 2;
@@ -92,11 +93,11 @@ pub fn soften(e: &mut Executor, scores: u64, segments: Option<u64>, of: Scores) 
         e.launch(
             ("soften", u32::from(segmented)),
             line(of.rows, PLANES),
-            &[scores, segments.unwrap_or(scores), scores],
+            &[scores, segments.unwrap_or(scores)],
             &[
                 of.rows.into(),
                 of.keys.into(),
-                of.stride.into(),
+                (of.stride / LINE).into(),
                 of.queries.into(),
                 of.group.into(),
                 of.start.into(),
@@ -105,10 +106,9 @@ pub fn soften(e: &mut Executor, scores: u64, segments: Option<u64>, of: Scores) 
                 of.scale.into(),
             ],
             |(s, p, t)| {
-                let scalars = ((), (), (), (), (), (), (), (), ());
-                let (a, b, c, d, f, g, h, i, j) = scalars;
-                attention::soften::Soften::new(
-                    s, p, t, BUFFER, BUFFER, BUFFER, a, b, c, d, f, g, h, i, j, segmented,
+                let (a, b, c, d, f, g, h, i, j) = ((), (), (), (), (), (), (), (), ());
+                lines::soften_lines::SoftenLines::new(
+                    s, p, t, BUFFER, BUFFER, a, b, c, d, f, g, h, i, j, segmented,
                 )
             },
         );
@@ -122,32 +122,20 @@ pub fn soften_backward(e: &mut Executor, weights: u64, by: u64, of: Scores) {
         e.launch(
             ("soften_backward", 0),
             line(of.rows, PLANES),
-            &[weights, by, by],
+            &[weights, by],
             &[
                 of.rows.into(),
                 of.keys.into(),
-                of.stride.into(),
+                (of.stride / LINE).into(),
                 of.queries.into(),
                 of.group.into(),
                 of.start.into(),
                 of.scale.into(),
             ],
             |(s, p, t)| {
-                let b = || BUFFER;
-                attention::soften_backward::SoftenBackward::new(
-                    s,
-                    p,
-                    t,
-                    b(),
-                    b(),
-                    b(),
-                    (),
-                    (),
-                    (),
-                    (),
-                    (),
-                    (),
-                    (),
+                let (a, b, c, d, f, g, h) = ((), (), (), (), (), (), ());
+                lines::soften_backward_lines::SoftenBackwardLines::new(
+                    s, p, t, BUFFER, BUFFER, a, b, c, d, f, g, h,
                 )
             },
         );
@@ -156,26 +144,27 @@ pub fn soften_backward(e: &mut Executor, weights: u64, by: u64, of: Scores) {
 
 /// `silu(gate)·up`.
 pub fn gate_up(e: &mut Executor, [gate, up]: [u64; 2], out: u64, len: usize) {
+    let count = len / LINE;
     // SAFETY: see above.
     unsafe {
-        e.launch(("gate_up", 0), each(len), &[gate, up, out], &[len.into()], |(s, p, t)| {
-            layer::gate_up::GateUp::new(s, p, t, BUFFER, BUFFER, BUFFER, ())
+        e.launch(("gate_up", 0), line(count, UNITS), &[gate, up, out], &[count.into()], |(s, p, t)| {
+            lines::gate_up_lines::GateUpLines::new(s, p, t, BUFFER, BUFFER, BUFFER, ())
         });
     }
 }
 
 /// Gradients of gate and up, in their places, from that of [`gate_up`].
 pub fn gate_up_backward(e: &mut Executor, [gate, up]: [u64; 2], by: u64, len: usize) {
+    let count = len / LINE;
     // SAFETY: see above.
     unsafe {
         e.launch(
             ("gate_up_backward", 0),
-            each(len),
-            &[gate, up, by, gate, up],
-            &[len.into()],
+            line(count, UNITS),
+            &[gate, up, by],
+            &[count.into()],
             |(s, p, t)| {
-                let b = || BUFFER;
-                layer::gate_up_backward::GateUpBackward::new(s, p, t, b(), b(), b(), b(), b(), ())
+                lines::gate_up_backward_lines::GateUpBackwardLines::new(s, p, t, BUFFER, BUFFER, BUFFER, ())
             },
         );
     }
@@ -185,9 +174,13 @@ pub fn gate_up_backward(e: &mut Executor, [gate, up]: [u64; 2], by: u64, len: us
 pub fn norm(e: &mut Executor, x: u64, weight: u64, out: u64, [rows, width]: [usize; 2], eps: f32) {
     // SAFETY: see above.
     unsafe {
-        e.launch(("norm", 0), per_row(rows), &[x, weight, out], &[width.into(), eps.into()], |(s, p, t)| {
-            layer::norm::Norm::new(s, p, t, BUFFER, BUFFER, BUFFER, (), ())
-        });
+        e.launch(
+            ("norm", 0),
+            per_row(rows),
+            &[x, weight, out],
+            &[(width / LINE).into(), eps.into()],
+            |(s, p, t)| lines::norm_lines::NormLines::new(s, p, t, BUFFER, BUFFER, BUFFER, (), ()),
+        );
     }
 }
 
@@ -198,11 +191,11 @@ pub fn norm_backward(e: &mut Executor, [x, weight, by, sum]: [u64; 4], [rows, wi
         e.launch(
             ("norm_backward", 0),
             per_row(rows),
-            &[x, weight, by, sum, sum],
-            &[width.into(), eps.into()],
+            &[x, weight, by, sum],
+            &[(width / LINE).into(), eps.into()],
             |(s, p, t)| {
                 let b = || BUFFER;
-                layer::norm_backward::NormBackward::new(s, p, t, b(), b(), b(), b(), b(), (), ())
+                lines::norm_backward_lines::NormBackwardLines::new(s, p, t, b(), b(), b(), b(), (), ())
             },
         );
     }

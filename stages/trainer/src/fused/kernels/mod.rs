@@ -5,6 +5,7 @@
 //! | `attention` | weights from scores, and back |
 //! | `layer` | gating, RMSNorm, rotation |
 //! | `head` | rows of logits |
+//! | `lines` | the heaviest of them in lines of four numbers |
 //! | `rows` | what a pass on raw pointers needs beside them |
 //! | `update` | sums, norms of gradients, AdamW |
 //!
@@ -21,6 +22,7 @@
 pub mod attention;
 pub mod head;
 pub mod layer;
+pub mod lines;
 pub mod rows;
 pub mod update;
 

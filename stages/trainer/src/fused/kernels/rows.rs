@@ -4,6 +4,7 @@
 use cubecl::prelude::*;
 use half::bf16;
 
+use super::lines::{Four, Line};
 use super::{EACH, UNITS};
 
 /// Index of a row of zeros.
@@ -47,18 +48,19 @@ pub fn scatter_sums(x: &[bf16], ids: &[u32], starts: &[u32], places: &[u32], sum
 
 /// Queries, keys and values of rows of `x` `[batch·seq, (heads + 2·kv)·dim]`, with a bias where `biased`:
 /// queries to `[batch, kv, seq, group, dim]`, the others to `[batch, kv, seq, dim]`; queries and keys turned
-/// by the angles of `positions` (of the place in the row where not `placed`) in the tables `[.., half]`.
+/// by the angles of `positions` (of the place in the row where not `placed`) in the tables `[.., half]`. `half`
+/// and `pairs` count lines.
 /// Cubes: `batch·seq·(heads + 2·kv)·half / UNITS`.
 #[cube(launch_unchecked)]
 pub fn part_heads(
-    x: &[bf16],
-    bias: &[f32],
-    cos: &[f32],
-    sin: &[f32],
+    x: &[Line],
+    bias: &[Four],
+    cos: &[Four],
+    sin: &[Four],
     positions: &[u32],
-    q: &mut [bf16],
-    k: &mut [bf16],
-    v: &mut [bf16],
+    q: &mut [Line],
+    k: &mut [Line],
+    v: &mut [Line],
     pairs: u32,
     seq: u32,
     kv: u32,
@@ -76,8 +78,8 @@ pub fn part_heads(
         let place = token % seq;
         let batch = token / seq;
         let from = (token * total + head) * 2u32 * half + j;
-        let mut a = f32::cast_from(x[from as usize]);
-        let mut b = f32::cast_from(x[(from + half) as usize]);
+        let mut a = Four::cast_from(x[from as usize]);
+        let mut b = Four::cast_from(x[(from + half) as usize]);
         if comptime!(biased) {
             a += bias[(head * 2u32 * half + j) as usize];
             b += bias[(head * 2u32 * half + half + j) as usize];
@@ -88,8 +90,8 @@ pub fn part_heads(
         }
         let c = cos[(position * half + j) as usize];
         let s = sin[(position * half + j) as usize];
-        let low = bf16::cast_from(a * c - b * s);
-        let high = bf16::cast_from(b * c + a * s);
+        let low = Line::cast_from(a * c - b * s);
+        let high = Line::cast_from(b * c + a * s);
         let queries = kv * group;
         if head < queries {
             let of = batch * kv + head / group;
@@ -102,8 +104,8 @@ pub fn part_heads(
             k[(to + half) as usize] = high;
         } else {
             let to = ((batch * kv + head - queries - kv) * seq + place) * 2u32 * half + j;
-            v[to as usize] = bf16::cast_from(a);
-            v[(to + half) as usize] = bf16::cast_from(b);
+            v[to as usize] = Line::cast_from(a);
+            v[(to + half) as usize] = Line::cast_from(b);
         }
     }
 }
@@ -112,13 +114,13 @@ pub fn part_heads(
 /// its `x`. Cubes: as there.
 #[cube(launch_unchecked)]
 pub fn join_heads(
-    by_q: &[bf16],
-    by_k: &[f32],
-    by_v: &[f32],
-    cos: &[f32],
-    sin: &[f32],
+    by_q: &[Line],
+    by_k: &[Four],
+    by_v: &[Four],
+    cos: &[Four],
+    sin: &[Four],
     positions: &[u32],
-    out: &mut [bf16],
+    out: &mut [Line],
     pairs: u32,
     seq: u32,
     kv: u32,
@@ -141,13 +143,13 @@ pub fn join_heads(
         let c = cos[(position * half + j) as usize];
         let s = sin[(position * half + j) as usize];
         let queries = kv * group;
-        let mut a = f32::new(0.0);
-        let mut b = f32::new(0.0);
+        let mut a = Four::new(0.0f32);
+        let mut b = Four::new(0.0f32);
         if head < queries {
             let of = batch * kv + head / group;
             let from = ((of * seq + place) * group + head % group) * 2u32 * half + j;
-            a += f32::cast_from(by_q[from as usize]);
-            b += f32::cast_from(by_q[(from + half) as usize]);
+            a += Four::cast_from(by_q[from as usize]);
+            b += Four::cast_from(by_q[(from + half) as usize]);
         } else if head < queries + kv {
             let from = ((batch * kv + head - queries) * seq + place) * 2u32 * half + j;
             a += by_k[from as usize];
@@ -164,17 +166,17 @@ pub fn join_heads(
             high = b * c - a * s;
         }
         let to = (token * total + head) * 2u32 * half + j;
-        out[to as usize] = bf16::cast_from(low);
-        out[(to + half) as usize] = bf16::cast_from(high);
+        out[to as usize] = Line::cast_from(low);
+        out[(to + half) as usize] = Line::cast_from(high);
     }
 }
 
 /// `[batch, kv, seq, group·dim]` from `[batch, seq, kv, group·dim]`, or with `back` the other way; `width` is
-/// `group·dim`. Cubes: `len / UNITS`.
+/// `group·dim`; it and `len` count lines. Cubes: `len / UNITS`.
 #[cube(launch_unchecked)]
 pub fn swap_heads(
-    x: &[bf16],
-    out: &mut [bf16],
+    x: &[Line],
+    out: &mut [Line],
     len: u32,
     seq: u32,
     kv: u32,
