@@ -126,6 +126,13 @@ impl Executor {
         self.failure.get_or_insert_with(why);
     }
 
+    /// Unless `holds`, leaves out what follows, and makes [`Executor::finish`] say why.
+    pub fn require(&mut self, holds: bool, why: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(why);
+        }
+    }
+
     /// Does `work` unless something failed before; in a profile, waits for it.
     fn perform(&mut self, name: &'static str, work: impl FnOnce(OnGpu) -> Result<(), String>) {
         if self.failure.is_some() {

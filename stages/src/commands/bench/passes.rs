@@ -43,7 +43,7 @@ struct Case {
     recompute: bool,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         name: "full, padded",
         shape: Shape::Tiny,
@@ -99,6 +99,14 @@ const CASES: [Case; 7] = [
         lengths: &[1101, 1100, 1000, 999, 1024, 1070, 1000, 800],
         pack: false,
         recompute: true,
+    },
+    Case {
+        name: "lora, packed, blocks",
+        shape: Shape::Smol,
+        what: What::Lora(0.0),
+        lengths: &[2047, 1500, 1301, 1024, 1020, 900, 700, 441, 2041],
+        pack: true,
+        recompute: false,
     },
 ];
 

@@ -217,6 +217,8 @@ fn pairs(s: &Sizes) -> usize {
 pub fn part(e: &mut Executor, s: &Sizes, x: u64, bias: Option<u64>, places: &Places, to: Heads) {
     let (biased, placed) = (bias.is_some(), places.positions.is_some());
     let pairs = pairs(s);
+    let turns = [bias.unwrap_or(places.cos), places.cos, places.sin];
+    calls::reads_lines(e, "part_heads", &[x, to.q, to.k, to.v], &turns, &[s.dim / 2]);
     // SAFETY: the shapes are those of `s`.
     unsafe {
         e.launch(
@@ -264,6 +266,8 @@ pub fn part(e: &mut Executor, s: &Sizes, x: u64, bias: Option<u64>, places: &Pla
 pub fn join(e: &mut Executor, s: &Sizes, by: ByHeads, places: &Places, to: u64) {
     let placed = places.positions.is_some();
     let pairs = pairs(s);
+    let fulls = [by.k, by.v, places.cos, places.sin];
+    calls::reads_lines(e, "join_heads", &[by.q, to], &fulls, &[s.dim / 2]);
     // SAFETY: as above.
     unsafe {
         e.launch(
@@ -299,6 +303,7 @@ pub fn join(e: &mut Executor, s: &Sizes, by: ByHeads, places: &Places, to: u64) 
 /// From `[batch, seq, heads·dim]` to how queries lie, or with `back` the other way.
 pub fn swap(e: &mut Executor, s: &Sizes, x: u64, to: u64, back: bool) {
     let len = s.tokens() * s.queries() / LINE;
+    calls::reads_lines(e, "swap_heads", &[x, to], &[], &[s.dim]);
     // SAFETY: as above.
     unsafe {
         e.launch(

@@ -24,6 +24,19 @@ fn line(work: usize, per_cube: u32) -> ([usize; 3], u32) {
     ([work.div_ceil(per_cube as usize), 1, 1], UNITS)
 }
 
+/// Says that a kernel reads whole lines of [`LINE`] numbers: of bf16 at `halves`, of f32 at `fulls`, all of
+/// whose `counts` are whole lines. A GPU faults, or reads something else, where one begins in between.
+pub fn reads_lines(e: &mut Executor, name: &str, halves: &[u64], fulls: &[u64], counts: &[usize]) {
+    let whole =
+        |pointers: &[u64], bytes: usize| pointers.iter().all(|p| p.is_multiple_of((LINE * bytes) as u64));
+    let holds = whole(halves, HALF) && whole(fulls, FULL) && counts.iter().all(|n| n.is_multiple_of(LINE));
+    e.require(holds, || {
+        format!(
+            "{name} reads lines of {LINE} numbers, but got {halves:x?} and {fulls:x?} with {counts:?} numbers"
+        )
+    });
+}
+
 fn each(len: usize) -> ([usize; 3], u32) {
     line(len, UNITS * EACH)
 }
@@ -88,6 +101,7 @@ pub struct Scores {
 /// Attention weights in the place of scores.
 pub fn soften(e: &mut Executor, scores: u64, segments: Option<u64>, of: Scores) {
     let segmented = segments.is_some();
+    reads_lines(e, "soften", &[scores], &[], &[of.stride]);
     // SAFETY: see above.
     unsafe {
         e.launch(
@@ -117,6 +131,7 @@ pub fn soften(e: &mut Executor, scores: u64, segments: Option<u64>, of: Scores) 
 
 /// Gradients of scores in the place of those of their weights.
 pub fn soften_backward(e: &mut Executor, weights: u64, by: u64, of: Scores) {
+    reads_lines(e, "soften_backward", &[weights, by], &[], &[of.stride]);
     // SAFETY: see above.
     unsafe {
         e.launch(
@@ -145,6 +160,7 @@ pub fn soften_backward(e: &mut Executor, weights: u64, by: u64, of: Scores) {
 /// `silu(gate)·up`.
 pub fn gate_up(e: &mut Executor, [gate, up]: [u64; 2], out: u64, len: usize) {
     let count = len / LINE;
+    reads_lines(e, "gate_up", &[gate, up, out], &[], &[len]);
     // SAFETY: see above.
     unsafe {
         e.launch(("gate_up", 0), line(count, UNITS), &[gate, up, out], &[count.into()], |(s, p, t)| {
@@ -156,6 +172,7 @@ pub fn gate_up(e: &mut Executor, [gate, up]: [u64; 2], out: u64, len: usize) {
 /// Gradients of gate and up, in their places, from that of [`gate_up`].
 pub fn gate_up_backward(e: &mut Executor, [gate, up]: [u64; 2], by: u64, len: usize) {
     let count = len / LINE;
+    reads_lines(e, "gate_up_backward", &[gate, up, by], &[], &[len]);
     // SAFETY: see above.
     unsafe {
         e.launch(
@@ -172,6 +189,7 @@ pub fn gate_up_backward(e: &mut Executor, [gate, up]: [u64; 2], by: u64, len: us
 
 /// RMSNorm of `rows` rows of `width` numbers.
 pub fn norm(e: &mut Executor, x: u64, weight: u64, out: u64, [rows, width]: [usize; 2], eps: f32) {
+    reads_lines(e, "norm", &[x, weight, out], &[], &[width]);
     // SAFETY: see above.
     unsafe {
         e.launch(
@@ -186,6 +204,7 @@ pub fn norm(e: &mut Executor, x: u64, weight: u64, out: u64, [rows, width]: [usi
 
 /// Adds the gradient of [`norm`]'s input to `sum`.
 pub fn norm_backward(e: &mut Executor, [x, weight, by, sum]: [u64; 4], [rows, width]: [usize; 2], eps: f32) {
+    reads_lines(e, "norm_backward", &[x, weight, by, sum], &[], &[width]);
     // SAFETY: see above.
     unsafe {
         e.launch(

@@ -186,3 +186,83 @@ fn the_stack_is_as_high_as_the_formula_says() {
         }
     }
 }
+
+/// Kernels that read lines of four get whole ones whatever the shape: odd lengths, several blocks of
+/// queries, heads of 8 numbers, three to a group.
+#[test]
+fn lines_are_whole_in_every_shape_that_fits() {
+    let narrow = config(520, 72, 168, 1, [9, 3]);
+    assert_eq!(narrow.head_dim, 8);
+    for (rows, seq, segmented) in [(3, 23, true), (1, 1, false), (16, 1027, false), (16, 1027, true)] {
+        let batch = batch(rows, seq, 520, segmented);
+        if seq > 1000 {
+            let sizes = Sizes::new(&narrow, rows, seq);
+            assert!(sizes.block < seq, "{}", sizes.block);
+        }
+        // a call that is refused makes the end of the pass panic
+        dry(&narrow, What::Full, &batch, Pass::default());
+    }
+}
+
+#[test]
+#[should_panic(expected = "norm reads lines of 4 numbers")]
+fn a_line_that_begins_in_between_stops_the_pass() {
+    let mut e = Executor::dry();
+    let [x, out] = [(); 2].map(|()| e.take(64, HALF));
+    calls::norm(&mut e, x, NOWHERE + 4, out, [1, 64], 1e-6);
+    e.finish();
+}
+
+#[test]
+#[should_panic(expected = "gate_up reads lines of 4 numbers")]
+fn a_length_of_no_whole_lines_stops_the_pass() {
+    let mut e = Executor::dry();
+    let [gate, up, out] = [(); 3].map(|()| e.take(64, HALF));
+    calls::gate_up(&mut e, [gate, up], out, 62);
+    e.finish();
+}
+
+/// Lines are read and written as such, and stay in registers.
+#[test]
+fn kernels_read_lines_at_once() {
+    use crate::fused::kernels::{UNITS, lines, rows};
+    use lm::nvidia::kernel::{BUFFER, compile, setting};
+    let b = || BUFFER;
+    let s = || setting(UNITS);
+    let (st, p, t) = s();
+    let gate_up = lines::gate_up_lines::GateUpLines::new(st, p, t, b(), b(), b(), ());
+    let (st, p, t) = s();
+    let by_gate_up = lines::gate_up_backward_lines::GateUpBackwardLines::new(st, p, t, b(), b(), b(), ());
+    let (st, p, t) = s();
+    let norm = lines::norm_lines::NormLines::new(st, p, t, b(), b(), b(), (), ());
+    let (st, p, t) = s();
+    let by_norm = lines::norm_backward_lines::NormBackwardLines::new(st, p, t, b(), b(), b(), b(), (), ());
+    let (st, p, t) = s();
+    let swap = rows::swap_heads::SwapHeads::new(st, p, t, b(), b(), (), (), (), (), true);
+    for text in [compile(&gate_up), compile(&by_gate_up), compile(&norm), compile(&by_norm), compile(&swap)] {
+        println!("{}", text.unwrap().text());
+    }
+    for segmented in [false, true] {
+        let (st, p, t) = s();
+        let (c, d, f, g, h, i, j, k, l) = ((), (), (), (), (), (), (), (), ());
+        let soften =
+            lines::soften_lines::SoftenLines::new(st, p, t, b(), b(), c, d, f, g, h, i, j, k, l, segmented);
+        println!("{}", compile(&soften).unwrap().text());
+    }
+    let (st, p, t) = s();
+    let back = lines::soften_backward_lines::SoftenBackwardLines::new(
+        st,
+        p,
+        t,
+        b(),
+        b(),
+        (),
+        (),
+        (),
+        (),
+        (),
+        (),
+        (),
+    );
+    println!("{}", compile(&back).unwrap().text());
+}
