@@ -226,43 +226,32 @@ fn a_length_of_no_whole_lines_stops_the_pass() {
 #[test]
 fn kernels_read_lines_at_once() {
     use crate::fused::kernels::{UNITS, lines, rows};
-    use lm::nvidia::kernel::{BUFFER, compile, setting};
+    use cubecl::CubeKernel;
+    use lm::nvidia::kernel::{BUFFER, Setting, compile, setting};
+
+    fn check<K: CubeKernel>(make: impl FnOnce(Setting) -> K) {
+        let text = compile(&make(setting(UNITS))).unwrap().text();
+        assert!(text.contains("v4.b16") || text.contains("v2.b32"), "{text}");
+        for single in ["global.b16", "nc.b16", "global.u16", "nc.u16", ".local"] {
+            assert!(!text.contains(single), "{single} in\n{text}");
+        }
+    }
     let b = || BUFFER;
-    let s = || setting(UNITS);
-    let (st, p, t) = s();
-    let gate_up = lines::gate_up_lines::GateUpLines::new(st, p, t, b(), b(), b(), ());
-    let (st, p, t) = s();
-    let by_gate_up = lines::gate_up_backward_lines::GateUpBackwardLines::new(st, p, t, b(), b(), b(), ());
-    let (st, p, t) = s();
-    let norm = lines::norm_lines::NormLines::new(st, p, t, b(), b(), b(), (), ());
-    let (st, p, t) = s();
-    let by_norm = lines::norm_backward_lines::NormBackwardLines::new(st, p, t, b(), b(), b(), b(), (), ());
-    let (st, p, t) = s();
-    let swap = rows::swap_heads::SwapHeads::new(st, p, t, b(), b(), (), (), (), (), true);
-    for text in [compile(&gate_up), compile(&by_gate_up), compile(&norm), compile(&by_norm), compile(&swap)] {
-        println!("{}", text.unwrap().text());
-    }
+    check(|(s, p, t)| lines::gate_up_lines::GateUpLines::new(s, p, t, b(), b(), b(), ()));
+    check(|(s, p, t)| lines::gate_up_backward_lines::GateUpBackwardLines::new(s, p, t, b(), b(), b(), ()));
+    check(|(s, p, t)| lines::norm_lines::NormLines::new(s, p, t, b(), b(), b(), (), ()));
+    check(|(s, p, t)| {
+        lines::norm_backward_lines::NormBackwardLines::new(s, p, t, b(), b(), b(), b(), (), ())
+    });
+    check(|(s, p, t)| {
+        let n = ();
+        lines::soften_backward_lines::SoftenBackwardLines::new(s, p, t, b(), b(), n, n, n, n, n, n, n)
+    });
     for segmented in [false, true] {
-        let (st, p, t) = s();
-        let (c, d, f, g, h, i, j, k, l) = ((), (), (), (), (), (), (), (), ());
-        let soften =
-            lines::soften_lines::SoftenLines::new(st, p, t, b(), b(), c, d, f, g, h, i, j, k, l, segmented);
-        println!("{}", compile(&soften).unwrap().text());
+        check(|(s, p, t)| {
+            let n = ();
+            lines::soften_lines::SoftenLines::new(s, p, t, b(), b(), n, n, n, n, n, n, n, n, n, segmented)
+        });
+        check(|(s, p, t)| rows::swap_heads::SwapHeads::new(s, p, t, b(), b(), (), (), (), (), segmented));
     }
-    let (st, p, t) = s();
-    let back = lines::soften_backward_lines::SoftenBackwardLines::new(
-        st,
-        p,
-        t,
-        b(),
-        b(),
-        (),
-        (),
-        (),
-        (),
-        (),
-        (),
-        (),
-    );
-    println!("{}", compile(&back).unwrap().text());
 }
