@@ -33,6 +33,8 @@ train() { # seconds, name, manifest, ranks, settings
 part 60 prepare "$P" run prepare.toml --device cpu --cache c-prepare --results prepared
 part 120 model python3 prepare.py prepared/prepare $SMALL
 for n in $RANKS; do train 120 psft$n psft.toml "$n" $SET; done
+# micro-batches of about four sequences instead of fifty
+for n in $RANKS; do train 120 four$n psft.toml "$n" $SET --set vars.micro=1280 --set vars.steps=6; done
 say "a run on $MOST whose worker is killed after its fourth update"
 [ "$DEVICE" = cpu ] && export PIPELINE_CPU_RANKS=$MOST
 "$P" run psft.toml --device $DEVICE --cache c-resumed $(on "$MOST") $SET > "$OUT/killed.out" 2>&1 & ENGINE=$!

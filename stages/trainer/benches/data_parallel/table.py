@@ -29,23 +29,33 @@ def memory(name):
     return ", ".join(f"{peak:.1f}" for _, peak in sorted(peaks.items()))
 
 
-print("| ranks | step-0 held-out CE | later | s an update (median) | trained tokens/s | efficiency | memory, GB |")
-first, shares = None, []
-for n in ranks:
-    metrics, timing = lines(f"psft{n}.metrics"), lines(f"psft{n}.timing")
-    if not metrics:
-        print(f"| {n} | did not finish: see psft{n}.out |")
-        continue
-    start = next((m["initial_held_out_loss"] for m in metrics if "initial_held_out_loss" in m), None)
-    later = ", ".join(f"{m['held_out_loss']:.6f}" for m in metrics if "held_out_loss" in m)
-    seconds = statistics.median(t["update"] for t in timing[1:])
-    speed = statistics.median(m["tokens"] / t["update"] for m, t in zip(metrics[1:], timing[1:]))
-    first = first or (n, speed)
-    efficiency = speed / n / (first[1] / first[0])
-    parts = {key: statistics.median(t.get(key, 0) for t in timing[1:]) for key in timing[-1] if "." in key}
-    shares.append(f"| {n} | " + ", ".join(f"{key.split('.')[1]} {seconds:.4f}" for key, seconds in parts.items()) + " |")
-    print(f"| {n} | {start!r} | {later} | {seconds:.3f} | {speed:.0f} | {efficiency:.3f} | {memory(f'psft{n}')} |")
-print("| ranks | parts of an update, s (medians) |", *shares, sep="\n")
+def psft(part):
+    """The rows of a part on each number of ranks."""
+    print("| ranks | step-0 held-out CE | later | s an update (median) | trained tokens/s | efficiency | memory, GB |")
+    first, shares = None, []
+    for n in ranks:
+        metrics, timing = lines(f"{part}{n}.metrics"), lines(f"{part}{n}.timing")
+        if not metrics:
+            print(f"| {n} | did not finish: see {part}{n}.out |")
+            continue
+        start = next((m["initial_held_out_loss"] for m in metrics if "initial_held_out_loss" in m), None)
+        later = ", ".join(f"{m['held_out_loss']:.6f}" for m in metrics if "held_out_loss" in m)
+        seconds = statistics.median(t["update"] for t in timing[1:])
+        speed = statistics.median(m["tokens"] / t["update"] for m, t in zip(metrics[1:], timing[1:]))
+        first = first or (n, speed)
+        efficiency = speed / n / (first[1] / first[0])
+        peak = memory(f"{part}{n}")
+        print(f"| {n} | {start!r} | {later} | {seconds:.3f} | {speed:.0f} | {efficiency:.3f} | {peak} |")
+        parts = {key: statistics.median(t.get(key, 0) for t in timing[1:]) for key in timing[-1] if "." in key}
+        named = ", ".join(f"{key.split('.')[1]} {seconds:.4f}" for key, seconds in parts.items())
+        shares.append(f"| {n} | {named} |")
+    print("| ranks | parts of an update, s (medians) |", *shares, sep="\n")
+
+
+print("micro-batches of 16,384 tokens")
+psft("psft")
+print("micro-batches of about four sequences")
+psft("four")
 print("| RLOO on | rollout, grading, update: s of each step | reward, length, mean log-probability difference |")
 for name in sorted(file.stem for file in out.glob("rloo*.metrics")):
     seconds = "; ".join(
