@@ -17,12 +17,12 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use safetensors::{Dtype, SafeTensors, View};
+use burn::tensor::{Device, Tensor};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::TrainError;
-use crate::loss::floats;
 use crate::optim::{Master, flat};
 
 /// What a run is, apart from its length: settings and digests of data and weights. A state only
@@ -65,7 +65,10 @@ pub(crate) struct Floats {
 
 impl Floats {
     pub fn new(shape: Vec<usize>, values: &[f32]) -> Self {
-        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let mut bytes = vec![0; size_of_val(values)];
+        for (to, value) in bytes.chunks_exact_mut(4).zip(values) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
         Self { shape, bytes }
     }
 }
@@ -83,6 +86,36 @@ impl View for &Floats {
     fn data_len(&self) -> usize {
         self.bytes.len()
     }
+}
+
+/// f32 values that are fetched from their device when their turn to be written comes: a state may be as
+/// large as the host's memory.
+struct Fetched<'a> {
+    shape: Vec<usize>,
+    values: Cow<'a, Tensor<1>>,
+}
+
+impl View for Fetched<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.values.as_ref().clone().into_data().as_bytes().to_vec().into()
+    }
+    fn data_len(&self) -> usize {
+        self.shape.iter().product::<usize>() * size_of::<f32>()
+    }
+}
+
+/// The digest of a file that was just written, and the file on the disk.
+fn synced_digest(path: &Path) -> Result<String, TrainError> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_mmap_rayon(path).map_err(|e| TrainError::io(path, e))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(|e| TrainError::io(path, e))?;
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 pub(crate) fn read_floats(bytes: &[u8]) -> Vec<f32> {
@@ -135,24 +168,26 @@ pub fn save(dir: &Path, state: &State, masters: &[Master], identity: &Identity) 
     }
     fs::create_dir(&staging).map_err(|e| TrainError::io(&staging, e))?;
 
-    let mut tensors: BTreeMap<String, Floats> = BTreeMap::new();
+    let mut tensors: BTreeMap<String, Fetched> = BTreeMap::new();
     for master in masters {
         for (part, tensor) in [("value", &master.value), ("mean", &master.mean), ("square", &master.square)] {
-            let values = floats(tensor.clone());
-            tensors.insert(format!("{}#{part}", master.name), Floats::new(master.shape.clone(), &values));
+            let fetched = Fetched { shape: master.shape.clone(), values: Cow::Borrowed(tensor) };
+            tensors.insert(format!("{}#{part}", master.name), fetched);
         }
     }
     for (name, values) in &state.constants {
-        tensors.insert(format!("#{name}"), Floats::new(vec![values.len()], values));
+        let here = flat(values.clone(), &Device::flex());
+        tensors.insert(format!("#{name}"), Fetched { shape: vec![values.len()], values: Cow::Owned(here) });
     }
     let path = staging.join(TENSORS);
-    let bytes =
-        safetensors::serialize(&tensors, None).map_err(|e| TrainError::format(&path, e.to_string()))?;
-    write_synced(&path, &bytes)?;
+    safetensors::serialize_to_file(tensors, None, &path).map_err(|e| match e {
+        SafeTensorError::IoError(e) => TrainError::io(&path, e),
+        other => TrainError::format(&path, other.to_string()),
+    })?;
     let header = Header {
         format: FORMAT,
         step: state.step,
-        digest: blake3::hash(&bytes).to_hex().to_string(),
+        digest: synced_digest(&path)?,
         identity: identity.clone(),
     };
     let path = staging.join(HEADER);
@@ -229,7 +264,7 @@ pub fn load(dir: &Path, masters: &mut [Master], identity: &Identity) -> Result<O
 
     let path = folder.join(TENSORS);
     let bytes = fs::read(&path).map_err(|e| TrainError::io(&path, e))?;
-    if blake3::hash(&bytes).to_hex().as_str() != header.digest {
+    if blake3::Hasher::new().update_rayon(&bytes).finalize().to_hex().as_str() != header.digest {
         return Err(damaged(&path, "its content has changed since it was written"));
     }
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&path, &e.to_string()))?;
@@ -263,9 +298,8 @@ pub fn load(dir: &Path, masters: &mut [Master], identity: &Identity) -> Result<O
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
-
     use super::*;
+    use crate::loss::floats;
 
     fn masters(start: f32) -> Vec<Master> {
         let device = Device::flex();

@@ -36,8 +36,8 @@ use watch::Watching;
 ///
 /// Without `adapter` every parameter trains and the result is a checkpoint in `model/`; with one the
 /// model stays frozen and the result is in `adapter/`. Beside it stand `metrics.jsonl` (a line an
-/// update), `timing.jsonl` (seconds by activity), `summary.json`, and in `snapshots/` what training
-/// had reached on the way. A killed run goes on from its last saved update and ends with the same
+/// update), `timing.jsonl` (seconds by activity, parts of an update as `update.…`), `summary.json`, and in
+/// `snapshots/` what training had reached on the way. A killed run goes on from its last saved update and ends with the same
 /// bytes.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
