@@ -202,6 +202,8 @@ fn environment() -> Environment<'static> {
     environment.add_function("raise_exception", |message: String| -> Result<String, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
     });
+    // Python cannot iterate over None, which minijinja takes for an empty list: `tools is iterable`.
+    environment.add_test("iterable", |value: &minijinja::Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_filter("tojson", python::to_json);
     environment.add_filter("trim", python::trim);
     environment

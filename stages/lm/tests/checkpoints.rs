@@ -223,6 +223,29 @@ fn gguf_refusals_name_what_they_refuse() {
     let error = patch(b"blk.0.attn_q.weigh", 0, b"x");
     assert!(error.contains("missing: model.layers.0.self_attn.q_proj.weight"), "{error}");
 
+    // What the file says beside: a key (8 bytes of length), a type (4), the value; as many bytes as keep the
+    // data aligned.
+    let with = |key: &str, kind: u32, value: &[u8]| {
+        let entry = |key: &str, kind: u32, value: &[u8]| {
+            let length = (key.len() as u64).to_le_bytes();
+            [length.as_slice(), key.as_bytes(), &kind.to_le_bytes(), value].concat()
+        };
+        let mut inserted = entry(key, kind, value);
+        let filler = "x".repeat(32 - (inserted.len() + 13) % 32);
+        inserted.extend(entry(&filler, 7, &[1]));
+        let mut bytes = whole.clone();
+        let count = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
+        bytes[16..24].copy_from_slice(&count.to_le_bytes());
+        bytes.splice(24..24, inserted);
+        bytes
+    };
+    assert!(attempt(&with("split.count", 2, &3u16.to_le_bytes())).contains("is one of 3 parts"));
+    let window = with("llama.attention.sliding_window", 4, &64u32.to_le_bytes());
+    assert!(attempt(&window).contains("sliding-window attention is not supported"));
+    let none = with("llama.attention.sliding_window", 4, &0u32.to_le_bytes());
+    fs::write(&file, none).unwrap();
+    Model::load(&Checkpoint::open(&file).unwrap(), &Device::flex(), DType::F32).unwrap();
+
     let mut version = whole.clone();
     version[4..8].copy_from_slice(&3u32.to_be_bytes());
     assert!(attempt(&version).contains("big-endian"));

@@ -21,7 +21,7 @@ fn renders_what_transformers_renders() {
     let now: jiff::civil::DateTime = file["now"].as_str().unwrap().parse().unwrap();
     let now = now.to_zoned(jiff::tz::TimeZone::UTC).unwrap();
     let cases = file["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 78);
+    assert_eq!(cases.len(), 89);
     let mut failures = Vec::new();
     for case in cases {
         let name = case["template"].as_str().unwrap();

@@ -74,6 +74,13 @@ pub(super) fn config(
             return Err(CheckpointError::header(file, detail));
         }
     };
+    if let Some(parts) = metadata.integer("split.count").filter(|parts| *parts > 1) {
+        let detail = format!(
+            "is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`, or use the safetensors \
+             checkpoint"
+        );
+        return Err(CheckpointError::header(file, detail));
+    }
     let key = |name: &str| format!("{arch}.{name}");
     let integer = |name: &str| metadata.integer(&key(name)).ok_or_else(|| missing(&key(name)));
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
@@ -120,8 +127,10 @@ pub(super) fn config(
     {
         set("partial_rotary_factor", json!(rotated as f64 / width as f64));
     }
-    if let Some(window) = metadata.integer(&key("attention.sliding_window")) {
+    if let Some(window) = metadata.integer(&key("attention.sliding_window")).filter(|window| *window > 0) {
         set("sliding_window", json!(window));
+        set("use_sliding_window", json!(true));
+        set("max_window_layers", json!(0));
     }
     if let Some(experts) = metadata.integer(&key("expert_count")) {
         set("num_experts", json!(experts));

@@ -20,11 +20,11 @@ use crate::tokenizer::Tokenizer;
 pub struct EngineOptions {
     /// Sequences that run at once, at most.
     pub max_batch: usize,
-    /// Bytes of keys and values, at most; `None` for what suits the device: 4 GiB on the CPU, an
-    /// eighth of its memory on a GPU.
+    /// Bytes of keys and values, at most; `None` for what suits the device: an eighth of a GPU's memory
+    /// in bf16, 4 GiB on the CPU and in f32.
     pub cache_bytes: Option<u64>,
     /// Prompt tokens that one step computes beside the decoding sequences, at most; `None` for what
-    /// suits the device: 512 on the CPU, 4,096 on a GPU.
+    /// suits the device: 4,096 on a GPU in bf16, 512 on the CPU and in f32.
     pub prefill_tokens: Option<usize>,
     /// Context length in tokens; the model's own when `None`.
     pub context: Option<usize>,

@@ -3,8 +3,8 @@
     pip install transformers trl gguf
     python tests/scripts/chat_templates.py SMOLLM2.gguf    (transformers 5.24.0, trl 1.16.0)
 
-Sources: qwen2_5, llama3, llama3_1 and llama3_2 are the models' own templates as the package
-trl (Apache-2.0) ships them; qwen2_5_math is qwen2_5 with that model's default system message;
+Sources: qwen2_5, llama3, llama3_1, llama3_2 and deepseek_r1_distill are the models' own templates as the
+package trl (Apache-2.0) ships them; qwen2_5_math is qwen2_5 with that model's default system message;
 smollm2 is in SmolLM2-135M-Instruct's GGUF file (Apache-2.0). `features` is ours: it touches the
 Jinja and Python functions that other templates use.
 """
@@ -36,6 +36,7 @@ FEATURES = r"""
     {% endgeneration %}
 {% endfor %}
 {{ ns.count }} {{ bos_token }}{{ messages[-1].content[:3] }} {{ missing }} {{ missing is defined }} {{ tools is none }}
+{{ tools is iterable }} {{ missing is iterable }} {{ 1 is iterable }} {{ 'a' is iterable }} {{ messages is iterable }} {{ {} is iterable }} {{ true is iterable }}
 {# a comment #}
 {{ {'b': [1, 2.0, 1e-7, 1e20, -0.5, true, none], 'a': 'é"\\<&>\u2028\x7f\n'} | tojson }}
 {{ {'b': [1, {}], 'a': [], 'c': {'d': 'é'}} | tojson(indent=2) }}
@@ -78,6 +79,7 @@ CALL = {
     "tool_calls": [{"type": "function", "function": {"name": "get_weather", "arguments": {"z": "São", "a": 2}}}],
 }
 RESULT = {"role": "tool", "content": '{"t": 21}'}
+THOUGHT = {"role": "assistant", "content": "<think>\nTwo and two.\n</think>\n\nIt is 4."}
 FEATURE_CHAT = [
     {"role": "user", "content": " ax\nline two "},
     {"role": "skip", "content": "no"},
@@ -119,6 +121,10 @@ def main():
         "llama3": ((TRL / "llama3.jinja").read_text(), llama),
         "llama3_1": ((TRL / "llama3_1.jinja").read_text(), llama),
         "llama3_2": ((TRL / "llama3_2.jinja").read_text(), llama),
+        "deepseek_r1_distill": (
+            (TRL / "deepseek_r1_distill.jinja").read_text(),
+            {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"},
+        ),
         "smollm2": (reader.fields["tokenizer.chat_template"].contents(), {"bos_token": "<|im_start|>"} | chatml),
         "features": (FEATURES, {"bos_token": "<s>"}),
     }
@@ -147,6 +153,8 @@ def main():
             case([SYSTEM, USER, CALL, RESULT], True, tools=[TOOL])
             case([USER, CALL, RESULT, ASSISTANT], False, tools=[TOOL])
             case([USER, CALL | {"tool_calls": CALL["tool_calls"] * 2}], False)
+        if name.startswith("deepseek"):
+            case([USER, THOUGHT, ODD], True)
         if name.startswith("llama3_"):
             case([USER], True, date_string="26 Jul 2024")
             case([USER], True, tools=[TOOL], tools_in_user_message=False)
