@@ -52,6 +52,18 @@ fn grade_reads_standard_input() {
     assert!(output.status.success() && text.contains("\"strict\":true"), "{text}");
 }
 
+/// A variable that chooses how passes go is followed or refused.
+#[test]
+fn a_variable_that_says_nothing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "train", "--shape", "tiny", "--rows", "1", "--seq", "4", "--repeat", "1"];
+    let refused = command(dir.path(), &args).env("PIPELINE_PASS_GIGABYTES", "lots").output().unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{text}");
+    assert!(text.contains("PIPELINE_PASS_GIGABYTES") && text.contains("`lots`"), "{text}");
+    assert!(text.contains("write a positive number"), "{text}");
+}
+
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();

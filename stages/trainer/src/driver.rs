@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::TrainError;
 use crate::checkpoint::{self, Identity, State};
+use crate::knobs;
 use crate::optim::AdamW;
 use crate::parallel::Sums;
 use crate::schedule::Schedule;
@@ -185,6 +186,7 @@ impl Run<'_> {
         watch: &mut dyn Watch,
         mut update: impl FnMut(Update) -> Result<Option<Metrics>, TrainError>,
     ) -> Result<Outcome, TrainError> {
+        knobs::check()?;
         let identity = self.full_identity();
         let dir = self.saving.dir.as_deref();
         let mut state = match dir {

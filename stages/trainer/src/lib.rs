@@ -8,6 +8,7 @@
 //! | `pass` | the backward passes of a model's parts |
 //! | `direct` | the same on a stream beside burn: bf16 on NVIDIA GPUs |
 //! | `fused` | runs of elementwise operations as one kernel each |
+//! | `knobs` | environment variables for measurements and for finding faults |
 //! | [`memory`] | what a run needs of a device's memory, beforehand |
 //! | `flat` | all masters' numbers in a few buffers |
 //! | [`parallel`] | the gradient of an update over one or several devices |
@@ -36,6 +37,7 @@ pub mod export;
 mod flat;
 mod fused;
 pub mod gradient;
+mod knobs;
 pub mod loss;
 pub mod memory;
 pub mod objective;

@@ -53,6 +53,7 @@ impl Reference {
         batching: Batching,
         mut told: impl FnMut(&Self, usize, usize) -> Control,
     ) -> Result<bool, TrainError> {
+        crate::knobs::check()?;
         let vocab = currents.first().map_or(0, |current| current.model.config().vocab_size);
         members.iter().try_for_each(|&member| sequences[member].check(member, vocab))?;
         let batches = batching.split(sequences, members);

@@ -78,7 +78,7 @@ pub struct Borrowed {
     pub leading: usize,
     /// The GPU it is on.
     pub gpu: usize,
-    _held: Box<dyn std::any::Any>,
+    _held: raw::Held,
 }
 
 /// Borrows the buffer of a tensor on a GPU, if its rows are whole.

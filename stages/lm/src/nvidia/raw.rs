@@ -67,7 +67,7 @@ pub(super) fn with_pointers<const N: usize, T>(
 }
 
 /// What keeps a tensor's buffer where it is.
-pub(crate) type Held = Box<dyn std::any::Any>;
+pub(crate) type Held = Box<dyn std::any::Any + Send>;
 
 /// GPU, address and numbers from row to row of a tensor whose rows are whole, for as long as what comes
 /// with them is kept.
@@ -98,6 +98,19 @@ pub fn view(tensor: &Tensor<1>, start: usize, len: usize) -> Option<Tensor<1>> {
     let handle = whole.handle.offset_start((start * size) as u64).offset_end((rest * size) as u64);
     let part = CubeTensor::new_contiguous(whole.client, whole.device, [len].into(), handle, whole.dtype);
     Some(Tensor::from_primitive::<Cuda>(part))
+}
+
+/// Does `work`, which asks for the addresses of many tensors on the GPU of `tensor`, in the thread that burn's
+/// work on that GPU goes through. There [`hold`] is a call; from any other thread each is a message to and fro,
+/// tens of microseconds.
+///
+/// # Panics
+/// When `work` does, or burn's thread is gone.
+pub fn near<const D: usize, T: Send + 'static>(tensor: &Tensor<D>, work: impl FnOnce() -> T + Send) -> T {
+    match tensor.clone().without_autodiff().try_into_primitive::<Cuda>() {
+        Ok(tensor) => tensor.client.exclusive(work).unwrap_or_else(|error| panic!("burn's thread: {error}")),
+        Err(_) => work(),
+    }
 }
 
 /// A tensor of these bytes on a GPU, copied from where they lie (a mapped file, say) with no copy on the

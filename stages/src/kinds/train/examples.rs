@@ -28,7 +28,7 @@ impl Train {
             }
         };
         let others = match ctx.device() {
-            "cpu" => vec!["cpu".to_owned(); cpu_ranks() - 1],
+            "cpu" => vec!["cpu".to_owned(); cpu_ranks(std::env::var("PIPELINE_CPU_RANKS").ok())? - 1],
             _ => lm::device::gpus().split_off(1),
         };
         if others.is_empty() {
@@ -91,7 +91,25 @@ impl Train {
 
 /// Devices that share the work of a CPU, where `PIPELINE_CPU_RANKS` asks for several: to rehearse what
 /// several GPUs do. Results change by rounding only.
-fn cpu_ranks() -> usize {
-    let ranks = std::env::var("PIPELINE_CPU_RANKS").ok().and_then(|ranks| ranks.parse().ok());
-    ranks.unwrap_or(1).max(1)
+fn cpu_ranks(asked: Option<String>) -> Result<usize, StageError> {
+    let Some(text) = asked.filter(|text| !text.is_empty()) else { return Ok(1) };
+    let ranks = text.parse().ok().filter(|&ranks| ranks > 0);
+    let problem = || format!("PIPELINE_CPU_RANKS is `{text}`; write a number from 1, or unset it");
+    ranks.ok_or_else(|| StageError::environment(problem()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_ranks;
+
+    #[test]
+    fn ranks_of_a_cpu_are_a_number_or_an_error() {
+        let of = |text: &str| cpu_ranks(Some(text.to_owned()));
+        assert_eq!(cpu_ranks(None).unwrap(), 1);
+        assert_eq!(of("").unwrap(), 1);
+        assert_eq!(of("3").unwrap(), 3);
+        for text in ["0", "two", "-1"] {
+            assert!(of(text).unwrap_err().to_string().contains(text), "{text}");
+        }
+    }
 }

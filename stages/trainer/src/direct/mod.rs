@@ -53,7 +53,7 @@ use crate::objective::TokenLoss;
 use crate::pass::Dropout;
 use crate::trainee::{Current, Trainee};
 
-static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var("PIPELINE_PASS").as_deref() != Ok("burn"));
+static WANTED: LazyLock<bool> = LazyLock::new(|| !crate::knobs::knobs().through_burn);
 
 /// Why passes over models of this shape on a GPU go through burn instead; `None` where they do not.
 pub(crate) fn why_not_shape(config: &ModelConfig, dtype: DType) -> Option<&'static str> {
@@ -101,8 +101,10 @@ impl<'a> Prepared<'a> {
         if why_not(current).is_some() || !sizes.fit() || batch.targets.is_empty() {
             return None;
         }
-        let gpu = borrow(model.embedding())?.gpu;
-        let weights = Weights::new(model, current.adapter.as_ref(), gradients)?;
+        let (gpu, weights) = lm::nvidia::near(model.embedding(), || {
+            let gpu = borrow(model.embedding())?.gpu;
+            Some((gpu, Weights::new(model, current.adapter.as_ref(), gradients)?))
+        })?;
         Some(Self { weights, sizes, batch, rope: model.rope(), gpu })
     }
 
@@ -244,9 +246,8 @@ const MARGIN: u64 = 1 << 30;
 /// Bytes that the stack may take: `PIPELINE_PASS_GIGABYTES`, or what is free on the GPU beyond what
 /// follows the pass.
 fn room(e: &Executor, load: &Load) -> u64 {
-    let given = std::env::var("PIPELINE_PASS_GIGABYTES").ok().and_then(|text| text.parse::<f64>().ok());
-    if let Some(gigabytes) = given {
-        return (gigabytes * 1e9) as u64;
+    if let Some(bytes) = crate::knobs::knobs().pass_bytes {
+        return bytes;
     }
     let needs = load.needs();
     let later = needs.update - needs.apart + needs.overhead / 4 + MARGIN;

@@ -7,6 +7,7 @@ use lm::nvidia::kernel::{BUFFER, Scalar};
 
 use super::calls::{FULL, after};
 use super::{WANTED, why_not_shape};
+use crate::flat::Flat;
 use crate::fused::Adam;
 use crate::fused::kernels::{EACH, SQUARES, UNITS, update};
 use crate::optim::{AdamW, Master};
@@ -71,18 +72,8 @@ pub(crate) fn step(
     if !*WANTED || !on_gpu || why_not_shape(base.config(), base.dtype()).is_some() || gradients.is_empty() {
         return None;
     }
-    let (masters, mut copies) = trainee.changing();
-    let places = copies.as_deref().map(|copies| copies.places().to_vec());
-    let buckets = match &mut copies {
-        Some(copies) => copies.buckets.iter_mut().map(Changing::new).collect::<Option<Vec<_>>>()?,
-        None => Vec::new(),
-    };
-    let mut slots = Vec::with_capacity(masters.len());
-    for (index, (master, gradient)) in masters.iter_mut().zip(gradients).enumerate() {
-        let place = places.as_ref().map(|places| places[index]);
-        let copy = place.map(|place| after(buckets[place.bucket].pointers()[1], place.start));
-        slots.push(Slot::new(master, copy, gradient)?);
-    }
+    trainee.changing();
+    let (slots, buckets) = lm::nvidia::near(&gradients[0], || slots(trainee.changing(), gradients))?;
     let gpu = slots[0].gradient.gpu;
     let shared = executor(gpu)?;
     let mut e = Executor::enter(&shared);
@@ -98,6 +89,7 @@ pub(crate) fn step(
     e.finish();
     e.release(mark);
     if norm.is_finite() {
+        let (masters, copies) = trainee.changing();
         for (slot, master) in slots.into_iter().zip(masters) {
             let [value, mean, square] = slot.parts;
             value.finish(&mut master.value);
@@ -109,6 +101,25 @@ pub(crate) fn step(
         }
     }
     Some(norm)
+}
+
+/// What the update of every master reads and writes, and the buffers of the copies.
+fn slots(
+    (masters, mut copies): (&mut [Master], Option<&mut Flat>),
+    gradients: &[Tensor<1>],
+) -> Option<(Vec<Slot>, Vec<Changing>)> {
+    let places = copies.as_deref().map(|copies| copies.places().to_vec());
+    let buckets = match &mut copies {
+        Some(copies) => copies.buckets.iter_mut().map(Changing::new).collect::<Option<Vec<_>>>()?,
+        None => Vec::new(),
+    };
+    let slot = |(index, (master, gradient)): (usize, (&mut Master, &Tensor<1>))| {
+        let place = places.as_ref().map(|places| places[index]);
+        let copy = place.map(|place| after(buckets[place.bucket].pointers()[1], place.start));
+        Slot::new(master, copy, gradient)
+    };
+    let slots = masters.iter_mut().zip(gradients).enumerate().map(slot).collect::<Option<Vec<_>>>()?;
+    Some((slots, buckets))
 }
 
 impl Slot {

@@ -13,7 +13,7 @@ use super::kernels::{self, EACH, PLANES, ROWS_EACH, SQUARES, UNITS};
 use super::{Adam, Rows};
 
 /// Whether the kernels are used at all.
-static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var("PIPELINE_KERNELS").as_deref() != Ok("off"));
+static WANTED: LazyLock<bool> = LazyLock::new(|| !crate::knobs::knobs().without_kernels);
 
 /// The dense buffer of a tensor of this number format on a GPU, if it is small enough to count in u32.
 fn dense<const D: usize>(tensor: &Tensor<D>, dtype: DType) -> Option<CubeTensor> {
