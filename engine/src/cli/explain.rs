@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::run::Force;
 use crate::run::predict::{Forecast, Prediction, predict};
 use crate::run::reason::Reason;
+use crate::run::select::is_named;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::ui::{self, text};
@@ -43,7 +44,7 @@ pub fn run(args: &Args, registry: &Registry, host: &Host) -> Result<ExitCode, Cl
     let named = looking(args.stages.clone(), Force::None, args.device.devices(host)?);
     let asked = |prediction: &Prediction| {
         let stage = &plan.stages[prediction.index];
-        args.stages.is_empty() || args.stages.iter().any(|name| *name == stage.name || *name == stage.base)
+        args.stages.is_empty() || args.stages.iter().any(|name| is_named(&stage.name, name))
     };
     let predictions = predict(&plan, &store, &named)?;
     let all: BTreeMap<&str, &Prediction> =

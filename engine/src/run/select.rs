@@ -3,7 +3,7 @@
 use super::{Force, RunError};
 use crate::plan::{Plan, PlannedStage};
 
-/// The stages that `targets` name (by base or expanded name), with everything they depend on. All
+/// The stages that `targets` name (see [`is_named`]), with everything they depend on. All
 /// stages if there are no targets.
 pub fn selected(plan: &Plan, targets: &[String]) -> Result<Vec<bool>, RunError> {
     if targets.is_empty() {
@@ -29,13 +29,30 @@ pub fn forced(plan: &Plan, force: &Force, selected: &[bool]) -> Result<Vec<bool>
     Ok(forced.into_iter().zip(selected).map(|(forced, selected)| forced && *selected).collect())
 }
 
-/// The stages of these base or expanded names.
+/// Whether `name` stands for the stage `instance`: it is its base name, its expanded name, or the latter
+/// with axes left out, as `eval[lora]` is for `eval[lora,benchmark=math]`.
+pub fn is_named(instance: &str, name: &str) -> bool {
+    let parts = |text: &str| -> Option<(String, Vec<String>)> {
+        let (base, axes) = text.split_once('[')?;
+        let axes = axes.strip_suffix(']')?.split(',').map(|axis| axis.trim().to_owned());
+        Some((base.to_owned(), axes.collect()))
+    };
+    match (parts(instance), parts(name)) {
+        (Some((base, axes)), Some((named, wanted))) => {
+            base == named && wanted.iter().all(|axis| axes.contains(axis))
+        }
+        (Some((base, _)), None) => base == name,
+        (None, _) => instance == name,
+    }
+}
+
+/// The stages of these names, see [`is_named`].
 pub fn named(plan: &Plan, names: &[String]) -> Result<Vec<bool>, RunError> {
     let mut found = vec![false; plan.stages.len()];
     for name in names {
         let mut any = false;
         for (index, stage) in plan.stages.iter().enumerate() {
-            if stage.name == *name || stage.base == *name {
+            if is_named(&stage.name, name) {
                 found[index] = true;
                 any = true;
             }
@@ -63,4 +80,25 @@ fn remedy(stages: &[PlannedStage], name: &str) -> String {
     }
     known.dedup();
     crate::manifest::remedy(base, "stages", known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_named;
+
+    #[test]
+    fn axes_may_be_left_out_but_not_wrong() {
+        let instance = "eval[lora,benchmark=math,seed=2]";
+        for name in
+            ["eval", instance, "eval[lora]", "eval[seed=2]", "eval[lora, seed=2]", "eval[benchmark=math]"]
+        {
+            assert!(is_named(instance, name), "{name}");
+        }
+        for name in
+            ["eval[base]", "eval[lora,seed=3]", "eva", "train[lora]", "eval[]", "eval[2]", "eval[lora"]
+        {
+            assert!(!is_named(instance, name), "{name}");
+        }
+        assert!(is_named("table", "table") && !is_named("table", "table[lora]") && !is_named("table", "tab"));
+    }
 }

@@ -9,6 +9,7 @@ use engine::cli::{CliError, ExtraCommand};
 use engine::facts::{Facts, StageFacts};
 use engine::history;
 use engine::kind::Stage;
+use engine::run::select::is_named;
 use engine::store::Store;
 use engine::ui::{self, text::Paint};
 use serde_json::json;
@@ -186,7 +187,7 @@ fn label(name: &str) -> &str {
 }
 
 fn matching<'a>(facts: &'a Facts, wanted: &str) -> Vec<&'a StageFacts> {
-    graded_stages(facts).filter(|stage| stage.name == wanted || family(&stage.name) == wanted).collect()
+    graded_stages(facts).filter(|stage| is_named(&stage.name, wanted)).collect()
 }
 
 /// The stage that an instance's answers are compared with.
