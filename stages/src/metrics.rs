@@ -6,7 +6,7 @@ use std::path::Path;
 use engine::kind::{Inputs, StageCtx, StageError};
 use serde_json::{Map, Value};
 
-use crate::arms::{self, Arm, Names, arm_of};
+use crate::arms::{self, Arm, Names, arm_of, axes_of, row_of};
 use crate::chart::curves::{Panel, Series};
 use crate::samples::read_lines;
 
@@ -98,45 +98,55 @@ pub fn panels(
         chosen = names.into_iter().filter(|name| !is_time(name)).cloned().collect();
         chosen.sort_by_key(|name| FIRST.iter().position(|f| name.starts_with(f)).unwrap_or(FIRST.len()));
     }
-    let shown = Names::of(&labels, arms);
+    let rows: Vec<String> = labels.iter().map(|label| row_of(label)).collect();
+    let place = Places { shown: Names::of(&rows, arms), arms: arm_names, rows: &rows };
     let panel = |metric: String| {
         let series = runs.iter().filter_map(|(label, steps)| {
             let points: Vec<(f64, f64)> =
                 steps.iter().filter_map(|step| Some((step.step, *step.values.get(&metric)?))).collect();
-            (!points.is_empty()).then(|| Series {
-                label: shown.show(label),
-                colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
-                points,
-            })
+            (!points.is_empty()).then(|| place.series(label, points))
         });
         Panel { series: series.collect(), title: title(&metric), axis: "Step" }
     };
     let mut panels: Vec<Panel> = chosen.into_iter().map(panel).collect();
-    panels.extend(norms(ctx, inputs, arms, &arm_names)?);
+    panels.extend(norms(ctx, inputs, &place)?);
     Ok(panels)
 }
 
+/// What lines look like: runs that differ in their seed only share a name, a colour and dashes.
+struct Places<'a> {
+    shown: Names<'a>,
+    arms: Vec<&'a str>,
+    rows: &'a [String],
+}
+
+impl Places<'_> {
+    fn series(&self, label: &str, points: Vec<(f64, f64)>) -> Series {
+        let row = row_of(label);
+        let mut variants: Vec<Vec<&str>> = Vec::new();
+        for axes in self.rows.iter().map(|row| axes_of(row)) {
+            if !variants.contains(&axes) {
+                variants.push(axes);
+            }
+        }
+        Series {
+            label: self.shown.show(&row),
+            colour: self.arms.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
+            variant: variants.iter().position(|axes| *axes == axes_of(&row)).unwrap_or(0),
+            points,
+        }
+    }
+}
+
 /// The length of each layer's steering vector, from the `summary.json` beside the metrics.
-fn norms(
-    ctx: &StageCtx,
-    inputs: &Inputs,
-    arms: &[Arm],
-    arm_names: &[&str],
-) -> Result<Option<Panel>, StageError> {
+fn norms(ctx: &StageCtx, inputs: &Inputs, place: &Places) -> Result<Option<Panel>, StageError> {
     let mut series = Vec::new();
-    let shown = Names::of(inputs.0.keys(), arms);
     for (label, input) in &inputs.0 {
         let Some(norms) = Summary::read(&ctx.input(input)?)?.and_then(|summary| summary.vector_norms) else {
             continue;
         };
-        series.push((
-            label,
-            Series {
-                label: shown.show(label),
-                colour: arm_names.iter().position(|name| *name == arm_of(label)).unwrap_or(0),
-                points: norms.into_iter().enumerate().map(|(layer, norm)| (layer as f64, norm)).collect(),
-            },
-        ));
+        let points = norms.into_iter().enumerate().map(|(layer, norm)| (layer as f64, norm)).collect();
+        series.push((label, place.series(label, points)));
     }
     series.sort_by_key(|(label, series)| (series.colour, label.to_owned()));
     let series: Vec<Series> = series.into_iter().map(|(_, series)| series).collect();
@@ -248,11 +258,26 @@ mod tests {
             let titles: Vec<&str> = panels.iter().map(|p| p.title.as_str()).collect();
             assert_eq!(titles, ["Reward (mean over rollouts)", "Loss"]);
             let labels: Vec<&str> = panels[0].series.iter().map(|s| s.label.as_str()).collect();
-            assert_eq!(labels, ["STEER", "LORA · seed 1"]);
+            assert_eq!(labels, ["STEER", "LORA"]);
             assert_eq!(panels[0].series[0].points, [(1.0, -0.5), (2.0, 0.5)]);
             assert_eq!(panels[1].series.len(), 1);
             assert_eq!(panels[1].series[0].points, [(2.0, 0.25)]);
         });
+    }
+
+    /// Seeds are one line's company; learning rates are lines of their own, told apart by dashes.
+    #[test]
+    fn rows_have_their_own_lines_and_seeds_share_one() {
+        let labels = ["a,lr=1e-6,seed=1", "a,lr=1e-6,seed=2", "a,lr=1e-5,seed=1", "b,lr=1e-5,seed=1"];
+        let rows: Vec<String> = labels.iter().map(|label| row_of(label)).collect();
+        let place = Places { shown: Names::of(&rows, &[]), arms: vec!["a", "b"], rows: &rows };
+        let told = labels.map(|label| {
+            let series = place.series(label, Vec::new());
+            (series.label, series.colour, series.variant)
+        });
+        let expected =
+            [("a · lr 1e-6", 0, 0), ("a · lr 1e-6", 0, 0), ("a · lr 1e-5", 0, 1), ("b · lr 1e-5", 1, 1)];
+        assert_eq!(told, expected.map(|(label, colour, variant)| (label.to_owned(), colour, variant)));
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub struct Series {
     pub label: String,
     /// Place of its colour: runs of one arm share it.
     pub colour: usize,
+    /// Which of several rows of its arm it belongs to, such as learning rates; 0 for one.
+    pub variant: usize,
     /// Step (or what the panel's axis counts) and value, in order.
     pub points: Vec<(f64, f64)>,
 }
@@ -41,44 +43,65 @@ pub fn draw(panels: &[Panel], title: &str, theme: Theme) -> String {
         svg.text(MARGIN, y, face(17.0, theme.text, true), &fitted(title, 17.0, WIDTH - 2.0 * MARGIN));
         y += 12.0;
     }
-    y = legend(&mut svg, panels, theme, y);
+    let dashes = Dashes::of(panels, theme);
+    y = legend(&mut svg, panels, &dashes, y);
     let columns = if panels.len() == 1 { 1 } else { 2 };
     let width = (WIDTH - 2.0 * MARGIN - 24.0 * (columns - 1) as f64) / columns as f64;
     for (place, panel) in panels.iter().enumerate() {
         let left = MARGIN + (place % columns) as f64 * (width + 24.0);
         let top = y + (place / columns) as f64 * HEIGHT;
-        draw_panel(&mut svg, panel, theme, left, top, width);
+        draw_panel(&mut svg, panel, &dashes, left, top, width);
     }
     let rows = panels.len().div_ceil(columns) as f64;
     let names: Vec<&str> = panels.iter().map(|p| p.title.as_str()).collect();
     svg.finish(y + rows * HEIGHT + 8.0, &format!("Training curves: {}", names.join(", ")))
 }
 
+/// What dashes tell: arms, as colours do, or the rows of an arm where it has several.
+struct Dashes {
+    theme: Theme,
+    by_variant: bool,
+}
+
+impl Dashes {
+    fn of(panels: &[Panel], theme: Theme) -> Self {
+        let by_variant = panels.iter().flat_map(|panel| &panel.series).any(|series| series.variant > 0);
+        Self { theme, by_variant }
+    }
+
+    fn dash(&self, series: &Series) -> &'static str {
+        self.theme.dash(if self.by_variant { series.variant } else { series.colour })
+    }
+}
+
 fn face(size: f64, fill: &str, bold: bool) -> Face<'_> {
     Face { size, fill, anchor: "start", bold }
 }
 
-fn legend(svg: &mut Svg, panels: &[Panel], theme: Theme, y: f64) -> f64 {
-    let mut seen: Vec<(&str, usize)> = Vec::new();
+fn legend(svg: &mut Svg, panels: &[Panel], dashes: &Dashes, y: f64) -> f64 {
+    let theme = dashes.theme;
+    let mut seen: Vec<&Series> = Vec::new();
     for series in panels.iter().flat_map(|panel| &panel.series) {
-        if !seen.iter().any(|(label, _)| *label == series.label) {
-            seen.push((&series.label, series.colour));
+        if !seen.iter().any(|other| other.label == series.label) {
+            seen.push(series);
         }
     }
     let (mut x, mut y) = (MARGIN, y + 14.0);
-    for (label, colour) in seen {
+    for series in seen {
+        let (label, colour) = (&series.label, series.colour);
         let width = 34.0 + text_width(label, 12.5) + 22.0;
         if x + width > WIDTH - MARGIN && x > MARGIN {
             (x, y) = (MARGIN, y + 20.0);
         }
-        svg.line((x, y - 4.0), (x + 26.0, y - 4.0), theme.series(colour), 2.5, theme.dash(colour));
+        svg.line((x, y - 4.0), (x + 26.0, y - 4.0), theme.series(colour), 2.5, dashes.dash(series));
         svg.text(x + 33.0, y, face(12.5, theme.muted, false), label);
         x += width;
     }
     y + 12.0
 }
 
-fn draw_panel(svg: &mut Svg, panel: &Panel, theme: Theme, left: f64, top: f64, width: f64) {
+fn draw_panel(svg: &mut Svg, panel: &Panel, dashes: &Dashes, left: f64, top: f64, width: f64) {
+    let theme = dashes.theme;
     svg.text(left, top + 16.0, face(13.5, theme.text, true), &panel.title);
     let (x0, x1) = (left + LEFT, left + width - 6.0);
     let (y0, y1) = (top + HEIGHT - 46.0, top + 28.0);
@@ -101,19 +124,19 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, theme: Theme, left: f64, top: f64, w
     }
     svg.text((x0 + x1) / 2.0, y0 + 33.0, centred, panel.axis);
     for series in &panel.series {
-        draw_series(svg, series, theme, &x_axis, &y_axis);
+        draw_series(svg, series, dashes, &x_axis, &y_axis);
     }
 }
 
-fn draw_series(svg: &mut Svg, series: &Series, theme: Theme, x_axis: &Axis, y_axis: &Axis) {
-    let colour = theme.series(series.colour);
+fn draw_series(svg: &mut Svg, series: &Series, dashes: &Dashes, x_axis: &Axis, y_axis: &Axis) {
+    let colour = dashes.theme.series(series.colour);
     let place = |&(x, y): &(f64, f64)| y.is_finite().then(|| (x_axis.at(x), y_axis.at(y)));
     let raw: Vec<Option<(f64, f64)>> = series.points.iter().map(place).collect();
     if let [Some((x, y))] = raw[..] {
         svg.dot(x, y, 3.5, colour);
         return;
     }
-    let line = Pen { stroke: colour, width: 2.0, opacity: 1.0, dash: theme.dash(series.colour) };
+    let line = Pen { stroke: colour, width: 2.0, opacity: 1.0, dash: dashes.dash(series) };
     if series.points.len() <= SMOOTH_FROM {
         svg.path(&raw, line);
         return;

@@ -47,7 +47,7 @@ impl Chart {
 
 impl Stage for Chart {
     const KIND: &'static str = "chart";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn outputs(&self) -> Vec<String> {
         let mut outputs = Vec::new();
