@@ -23,6 +23,8 @@ fn row(arm: &str, label: &str, correct: usize, base: usize, claimed: Option<f64>
             lost: Some(6),
             mcnemar_p: Some(mcnemar_exact(gained, 6)),
             changed: Some(0.25),
+            per_run: Vec::new(),
+            over_runs: None,
         }
     });
     Row {

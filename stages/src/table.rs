@@ -139,6 +139,30 @@ pub struct Comparison {
     /// Share of generations that are not the base arm's to the letter, over those that both made once.
     #[serde(default)]
     pub changed: Option<f64>,
+    /// Difference of each of several runs (seeds), in their order, to the base arm's run of the same
+    /// seed, or to all of its runs if it has none; empty for one run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per_run: Vec<f64>,
+    /// 95 % interval of the mean difference over runs (Student's t): what another training may bring,
+    /// which the interval by question does not tell; none for one run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_runs: Option<Interval>,
+}
+
+impl Comparison {
+    /// Whether the difference is more than chance explains: `Some(true)` for a gain. Its intervals
+    /// must exclude zero, and the exact test, where there is one, must agree at 5 %.
+    pub fn clear(&self) -> Option<bool> {
+        let Interval { low, high } = self.reach();
+        let agreed = self.mcnemar_p.is_none_or(|p| p < 0.05);
+        (agreed && (low > 0.0 || high < 0.0)).then_some(low > 0.0)
+    }
+
+    /// The range that holds both intervals, over questions and over runs.
+    pub fn reach(&self) -> Interval {
+        let runs = self.over_runs.unwrap_or(self.interval);
+        Interval { low: self.interval.low.min(runs.low), high: self.interval.high.max(runs.high) }
+    }
 }
 
 /// Part of the questions.

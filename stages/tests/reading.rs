@@ -151,6 +151,60 @@ fn the_published_page_and_the_runs_tell_how_they_were_made() {
     assert_eq!(place.output(&["report", "nonesuch"]).status.code(), Some(2));
 }
 
+/// Three seeds of two arms through the program: mean, spread, each run and the interval over the runs,
+/// alike in the table and in the report.
+#[test]
+fn several_seeds_are_combined_with_their_spread() {
+    let place = Place::new();
+    let seeds = [("base", ["4", "7", "[1,2)", "", "9"]), ("lora", ["4", "6", "(1,2]", "8", "5"])];
+    for (arm, answers) in seeds {
+        for seed in 1..4 {
+            let mut answers = answers;
+            // With each further seed the last answers are right.
+            answers[..]
+                .iter_mut()
+                .zip(["4", "6", "[1,2)", "8", "9"])
+                .rev()
+                .take(seed - 1)
+                .for_each(|(answer, gold)| *answer = gold);
+            place.answers(&format!("{arm}-{seed}"), answers);
+        }
+    }
+    let manifest = MANIFEST
+        .replace("[stage.grade]", "[matrix]\nseed = [1, 2, 3]\n[stage.grade]")
+        .replace("foreach = [\"arm\"]", "foreach = [\"arm\", \"seed\"]")
+        .replace("./base.jsonl", "./base-${seed}.jsonl")
+        .replace("./lora.jsonl", "./lora-${seed}.jsonl")
+        .replace("base = \"base\"", "base = \"base\"\npublish = \"table\"");
+    place.write("p.toml", &manifest);
+    place.text(&["run", "p.toml"]);
+    let table = fs::read_to_string(place.path("results/reading/table/table.json")).unwrap();
+    let table: Value = serde_json::from_str(&table).unwrap();
+    let lora = &table["benchmarks"][0]["rows"][1];
+    assert_eq!((&lora["runs"], &lora["samples"], &lora["questions"]), (&json!(3), &json!(15), &json!(5)));
+    let per_run: Vec<f64> =
+        lora["per_run"].as_array().unwrap().iter().map(|run| run["accuracy"].as_f64().unwrap()).collect();
+    let mean = per_run.iter().sum::<f64>() / 3.0;
+    let spread = (per_run.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    assert!((lora["accuracy"].as_f64().unwrap() - mean).abs() < 1e-12);
+    assert!((lora["spread"].as_f64().unwrap() - spread).abs() < 1e-12 && spread > 0.0);
+    let report = fs::read_to_string(place.path("results/reading/report/report.md")).unwrap();
+    let each: Vec<String> =
+        per_run.iter().enumerate().map(|(at, one)| format!("seed {}: {:.1}", at + 1, 100.0 * one)).collect();
+    let row = format!("| LoRA | {} | {:.1} | {:.1} |", each.join(", "), 100.0 * mean, 100.0 * spread);
+    assert!(report.contains(&row), "{row}\n{report}");
+    assert!(
+        report.contains(&format!("3 runs, standard deviation {:.1} points.", 100.0 * spread)),
+        "{report}"
+    );
+    assert!(report.contains("; over the runs "), "{report}");
+    // A stage is named by as many of its axes as one cares to write.
+    assert_eq!(place.ids(&["grade[lora]"]).len(), 15);
+    assert_eq!(place.ids(&["grade[seed=2]"]).len(), 10);
+    assert_eq!(place.ids(&["grade[lora, seed=2]", "--filter", "right"]).len(), 5);
+    assert_eq!(place.output(&["samples", "grade[lora,seed=4]"]).status.code(), Some(2));
+}
+
 #[test]
 fn a_run_without_a_report_says_why() {
     let place = Place::new();

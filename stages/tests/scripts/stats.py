@@ -35,4 +35,10 @@ for n in (1, 2, 5, 10):
     for q in (0.0, 0.025, 0.5, 0.9, 1.0):
         quantile.append([values, q, float(np.quantile(values, q))])
 
-print(json.dumps({"wilson": wilson, "mcnemar": mcnemar, "bootstrap": bootstrap, "quantile": quantile}))
+student = []
+for n in (2, 3, 4, 5, 10, 31, 32, 60, 200):
+    values = [rng.random() for _ in range(n)]
+    ci = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    student.append([values, float(ci.low), float(ci.high)])
+
+print(json.dumps({"wilson": wilson, "mcnemar": mcnemar, "bootstrap": bootstrap, "quantile": quantile, "student": student}))

@@ -6,7 +6,7 @@ use super::collapse::collapse;
 use crate::arms::{Arm, Claim, Claims, arm_of, axes_of, base_of};
 use crate::repetition;
 use crate::samples::Graded;
-use crate::stats;
+use crate::stats::{self, Interval};
 use crate::table::{Benchmark, Comparison, Group, Row, RunRow};
 
 /// A run's name, and all its samples.
@@ -106,13 +106,20 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
 }
 
 fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
-    let (base, arm) = (all(base), all(arm));
-    let changed = changed(&base, &arm);
-    let (base, arm) = (by_question(&base), by_question(&arm));
-    let pairs: Vec<(Question, Question)> =
-        arm.iter().filter_map(|(id, after)| Some((*base.get(id)?, *after))).collect();
-    let differences: Vec<f64> =
-        pairs.iter().map(|(before, after)| after.accuracy() - before.accuracy()).collect();
+    // Each run beside the base arm's of the same seed, or beside all of them.
+    let beside = |name: &str| match base_of(name, base.keys().copied(), arm_of_any(base)) {
+        Some(same) if axes_of(same) == axes_of(name) => base[same].clone(),
+        _ => all(base),
+    };
+    let couples: Vec<(Vec<&Graded>, &Vec<&Graded>)> =
+        arm.iter().map(|(name, run)| (beside(name), run)).collect();
+    let changed = changed(&couples);
+    let per_run: Vec<f64> = match couples.as_slice() {
+        [_] => Vec::new(),
+        several => several.iter().map(|(base, run)| stats::mean(&differences(&pairs(base, run)))).collect(),
+    };
+    let pairs = pairs(&all(base), &all(arm));
+    let differences = differences(&pairs);
     let once = pairs.iter().all(|(before, after)| before.samples == 1 && after.samples == 1);
     let count = |sign: f64| differences.iter().filter(|d| **d * sign > 0.0).count() as u64;
     let (gained, lost) = (count(1.0), count(-1.0));
@@ -124,12 +131,31 @@ fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
         lost: once.then_some(lost),
         mcnemar_p: once.then(|| stats::mcnemar_exact(gained, lost)),
         changed,
+        // No difference is larger than all questions.
+        over_runs: stats::student_mean(&per_run)
+            .map(|runs| Interval { low: runs.low.max(-1.0), high: runs.high.min(1.0) }),
+        per_run,
     }
 }
 
-/// Share of the generations for the same question and number whose texts differ; none where nothing
-/// was generated once by both.
-fn changed(base: &[&Graded], arm: &[&Graded]) -> Option<f64> {
+/// The arm whose runs these are.
+fn arm_of_any<'a>(runs: &Runs<'a>) -> &'a str {
+    runs.keys().next().map_or("", |name| arm_of(name))
+}
+
+/// The questions that both answered.
+fn pairs(base: &[&Graded], arm: &[&Graded]) -> Vec<(Question, Question)> {
+    let base = by_question(base);
+    by_question(arm).iter().filter_map(|(id, after)| Some((*base.get(id)?, *after))).collect()
+}
+
+fn differences(pairs: &[(Question, Question)]) -> Vec<f64> {
+    pairs.iter().map(|(before, after)| after.accuracy() - before.accuracy()).collect()
+}
+
+/// Share of the generations for the same question and number whose texts differ, in each of the runs
+/// beside the base arm's; none where nothing was generated once by both.
+fn changed(couples: &[(Vec<&Graded>, &Vec<&Graded>)]) -> Option<f64> {
     fn texts<'a>(samples: &[&'a Graded]) -> BTreeMap<(&'a str, u32), Option<&'a str>> {
         let mut texts = BTreeMap::new();
         for Graded { sample, .. } in samples {
@@ -138,9 +164,11 @@ fn changed(base: &[&Graded], arm: &[&Graded]) -> Option<f64> {
         }
         texts
     }
-    let (base, arm) = (texts(base), texts(arm));
-    let differs = |(key, after): (_, &Option<&str>)| Some(base.get(key).copied()?? != (*after)?);
-    let differs: Vec<bool> = arm.iter().filter_map(differs).collect();
+    let mut differs: Vec<bool> = Vec::new();
+    for (base, arm) in couples {
+        let (base, arm) = (texts(base), texts(arm));
+        differs.extend(arm.iter().filter_map(|(key, after)| Some(base.get(key).copied()?? != (*after)?)));
+    }
     let changed = differs.iter().filter(|differs| **differs).count();
     (!differs.is_empty()).then(|| changed as f64 / differs.len() as f64)
 }

@@ -28,8 +28,9 @@ use compute::RunSamples;
 /// repetitive and unanswered samples; signs of collapse (boxed, empty, looping and copied texts,
 /// distinct-2, the commonest answer); and accuracy by level and subject. Where an arm has several runs
 /// (seeds) or several samples a question, accuracy is averaged by question first, intervals are
-/// bootstrapped by question, the spread over runs is given, and McNemar's test is left out. Only the axis `seed` makes runs of one
-/// row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
+/// bootstrapped by question, the spread over runs is given, and McNemar's test is left out; with several
+/// runs a second interval of the difference, Student's t over the runs, says what another training may
+/// bring. Only the axis `seed` makes runs of one row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
 /// compared with the base arm's row of the same values.
 ///
 /// Writes `table.json`, `table.csv` and `table.md`.
@@ -73,7 +74,7 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 6;
+    const VERSION: u32 = 7;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]

@@ -146,6 +146,11 @@ fn markdown(table: &Table) -> String {
          another question, both in percent; distinct-2: different pairs of successive words over all pairs.",
         table.base
     );
+    let rows = || table.benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
+    if rows().any(|row| row.versus_base.as_ref().is_some_and(|v| v.over_runs.is_some())) {
+        text += "\nOver runs: the 95 % interval of the mean difference over several runs (Student's t), which says \
+                 what another training may bring.\n";
+    }
     text
 }
 
@@ -161,7 +166,10 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
             None => String::new(),
         };
         let delta = match versus {
-            Some(v) => format!("{} {}", points(v.delta), interval(v.interval, points)),
+            Some(v) => {
+                let runs = v.over_runs.map(|runs| format!(", over runs {}", interval(runs, points)));
+                format!("{} {}{}", points(v.delta), interval(v.interval, points), runs.unwrap_or_default())
+            }
             None if arm_of(&row.arm) == base => "base".to_owned(),
             None => String::new(),
         };

@@ -116,6 +116,50 @@ fn seeds_are_combined_by_question() {
     assert_eq!((versus.mcnemar_p, versus.gained), (None, None));
     assert!((versus.delta - 0.2).abs() < 1e-12);
     assert!(markdown.contains("± 14.1 over 2 runs"), "{markdown}");
+    // The base arm has no such seeds: each run stands beside all of it.
+    assert!(close(&versus.per_run, &[0.1, 0.3]), "{:?}", versus.per_run);
+}
+
+fn close(got: &[f64], expected: &[f64]) -> bool {
+    got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12)
+}
+
+#[test]
+fn runs_are_compared_with_the_base_of_their_seed() {
+    let base = |right: usize| run_of(20, move |id| id < right);
+    let other_text = |mut rows: Vec<Graded>| {
+        rows[0].sample.text = "y".into();
+        rows
+    };
+    let files = [
+        ("base,seed=1", base(10)),
+        ("base,seed=2", base(8)),
+        ("base,seed=3", base(12)),
+        ("lora,seed=1", other_text(base(13))),
+        ("lora,seed=2", base(12)),
+        ("lora,seed=3", base(14)),
+    ];
+    let (table, csv, markdown) = aggregate(&files, Value::Null);
+    let [base_row, lora] = &table.benchmarks[0].rows[..] else { panic!() };
+    assert!(base_row.versus_base.is_none() && base_row.per_run.len() == 3);
+    let versus = lora.versus_base.as_ref().unwrap();
+    assert!(close(&versus.per_run, &[0.15, 0.2, 0.1]), "{:?}", versus.per_run);
+    assert_eq!(versus.changed, Some(1.0 / 60.0), "one text of three runs of twenty");
+    // scipy.stats.ttest_1samp([0.15, 0.2, 0.1], 0).confidence_interval()
+    let over_runs = versus.over_runs.unwrap();
+    assert!((over_runs.low - 0.025_793_114).abs() < 1e-6, "{over_runs:?}");
+    assert!((over_runs.high - 0.274_206_886).abs() < 1e-6, "{over_runs:?}");
+    assert_eq!(versus.clear(), Some(true));
+    assert!(markdown.contains("over runs [+2.6, +27.4] |"), "{markdown}");
+    assert_eq!(csv.lines().count(), 3);
+
+    // Trainings that differ as much as this show nothing, however sure each question is.
+    let files =
+        [("base", base(10)), ("lora,seed=1", base(20)), ("lora,seed=2", base(10)), ("lora,seed=3", base(20))];
+    let versus = aggregate(&files, Value::Null).0.benchmarks[0].rows[1].versus_base.clone().unwrap();
+    assert!(versus.interval.low > 0.0 && versus.over_runs.unwrap().low < 0.0, "{versus:?}");
+    assert_eq!((versus.clear(), versus.reach().low), (None, versus.over_runs.unwrap().low));
+    assert_eq!(versus.over_runs.unwrap().high, 1.0, "no more than every question");
 }
 
 #[test]

@@ -134,7 +134,7 @@
   const preview = (text) => text.slice(0, 140).replace(/\s+/g, " ");
 
   const entry = (question) => {
-    const marks = element("div", { class: "marks" });
+    const marks = element("div", { class: question.answers.length > 8 ? "marks many" : "marks" });
     question.answers.forEach((answers, run) => {
       const one = mark(answers);
       one.title = runs[run].label;

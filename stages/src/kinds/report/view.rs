@@ -31,6 +31,8 @@ struct BenchmarkView {
     seeds: Vec<Seeds>,
     any_claim: bool,
     any_delta: bool,
+    /// Whether questions were asked once, so that each gained or lost one counts.
+    any_flips: bool,
     any_time: bool,
 }
 
@@ -87,6 +89,10 @@ struct Seeds {
     runs: Vec<(String, String)>,
     mean: String,
     spread: String,
+    /// Differences of the runs to the base arm, in their order; empty for the base arm.
+    deltas: Vec<String>,
+    /// Interval of their mean.
+    over_runs: String,
 }
 
 /// Accuracy by level or subject.
@@ -144,18 +150,17 @@ fn benchmark(benchmark: &Benchmark, base: &str, unverified: bool) -> BenchmarkVi
         seeds: rows.iter().filter_map(seeds).collect(),
         any_claim: rows.iter().any(|row| row.claimed.accuracy.is_some()),
         any_delta: rows.iter().any(|row| row.versus_base.is_some()),
+        any_flips: rows.iter().filter_map(|row| row.versus_base.as_ref()).any(|v| v.gained.is_some()),
         any_time: rows.iter().any(|row| row.seconds > 0.0),
     }
 }
 
-/// Whether a difference is more than chance explains: its interval must exclude zero, and the
-/// exact test, where there is one, must agree at 5 %.
+/// The class of a difference.
 fn sign(comparison: &Comparison) -> &'static str {
-    let clear = comparison.mcnemar_p.is_none_or(|p| p < 0.05);
-    match comparison.interval {
-        Interval { low, .. } if low > 0.0 && clear => "up",
-        Interval { high, .. } if high < 0.0 && clear => "down",
-        _ => "same",
+    match comparison.clear() {
+        Some(true) => "up",
+        Some(false) => "down",
+        None => "same",
     }
 }
 
@@ -177,11 +182,12 @@ fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
             "same" => "no more than chance explains",
             _ => "more than chance explains",
         };
+        let runs = versus.over_runs.map(|runs| format!("; over the runs {}", range(runs)));
         text += &format!(
-            " {} points against {base_label} (interval {} to {}), which is {} questions: {judgement}.",
+            " {} points against {base_label} (interval {}{}), which is {} questions: {judgement}.",
             points(versus.delta),
-            points(versus.interval.low),
-            points(versus.interval.high),
+            range(versus.interval),
+            runs.unwrap_or_default(),
             questions(versus)
         );
     }
@@ -214,7 +220,7 @@ fn claim(row: &Row, base_label: &str, unverified: bool) -> String {
         text += &format!(" The claimed {} %{doubt} lies {place} the measured interval.", percent(claimed));
     }
     if let (Some(claimed), Some(versus)) = (row.claimed.delta, &row.versus_base) {
-        let place = place(claimed, versus.interval);
+        let place = place(claimed, versus.reach());
         text += &format!(
             " The claimed difference of {} points{doubt} lies {place} its interval.",
             points(claimed)
@@ -222,8 +228,8 @@ fn claim(row: &Row, base_label: &str, unverified: bool) -> String {
     }
     if let (Some(claimed), Some(versus)) = (row.claimed.direction, &row.versus_base) {
         let (what, wanted, most) = match claimed {
-            Direction::Up => ("gain", "up", versus.interval.high),
-            Direction::Down => ("loss", "down", -versus.interval.low),
+            Direction::Up => ("gain", "up", versus.reach().high),
+            Direction::Down => ("loss", "down", -versus.reach().low),
         };
         let found = match sign(versus) {
             found if found == wanted => "there is one".to_owned(),
@@ -237,11 +243,14 @@ fn claim(row: &Row, base_label: &str, unverified: bool) -> String {
 }
 
 fn seeds(row: &Row) -> Option<Seeds> {
+    let versus = row.versus_base.as_ref();
     Some(Seeds {
         label: row.label.clone(),
         runs: row.per_run.iter().map(|run| (run.label.clone(), percent(run.accuracy))).collect(),
         mean: percent(row.accuracy),
         spread: percent(row.spread?),
+        deltas: versus.map(|v| v.per_run.iter().copied().map(points).collect()).unwrap_or_default(),
+        over_runs: versus.and_then(|v| v.over_runs).map(range).unwrap_or_default(),
     })
 }
 
@@ -257,9 +266,7 @@ fn row_view(row: &Row) -> RowView {
         spread: row.spread.map(percent).unwrap_or_default(),
         claimed: row.claimed.accuracy.map(percent).unwrap_or_default(),
         delta: versus.map(|v| points(v.delta)).unwrap_or_default(),
-        delta_interval: versus
-            .map(|v| format!("{} to {}", points(v.interval.low), points(v.interval.high)))
-            .unwrap_or_default(),
+        delta_interval: versus.map(|v| range(v.interval)).unwrap_or_default(),
         delta_questions: versus.map(questions).unwrap_or_default(),
         sign: versus.map_or("base", sign),
         claimed_delta: row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
@@ -362,6 +369,11 @@ fn points(share: f64) -> String {
     }
 }
 
+/// The ends of an interval of differences.
+fn range(interval: Interval) -> String {
+    format!("{} to {}", points(interval.low), points(interval.high))
+}
+
 fn p_value(p: f64) -> String {
     if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
 }
@@ -411,6 +423,29 @@ mod tests {
         assert_eq!([sign(0), sign(1), sign(3)], ["base", "up", "same"]);
         assert_eq!(view.deviations.len(), 2);
         assert_eq!(view.claim_notes, [("source".to_owned(), "https://example.org/paper".to_owned())]);
+    }
+
+    #[test]
+    fn several_runs_must_agree() {
+        let mut table = example_table();
+        let versus = table.benchmarks[0].rows[1].versus_base.as_mut().unwrap();
+        (versus.gained, versus.lost, versus.mcnemar_p) = (None, None, None);
+        versus.per_run = vec![0.05, 0.32];
+        versus.over_runs = Some(Interval { low: -0.015, high: 0.385 });
+        let row = &mut table.benchmarks[0].rows[1];
+        (row.runs, row.spread, row.claimed.direction) = (2, Some(0.19), Some(Direction::Up));
+        let view = View::of(&table);
+        let (finding, seeds) = (&view.benchmarks[0].findings[1], &view.benchmarks[0].seeds[0]);
+        assert_eq!(finding.sign, "same");
+        let told = "(interval +12.5 to +24.5; over the runs −1.5 to +38.5), which is 37 of 200 questions: \
+                    no more than chance explains.";
+        assert!(finding.text.contains(told), "{}", finding.text);
+        assert!(finding.text.ends_with("one of up to 38.5 points is not excluded."), "{}", finding.text);
+        assert_eq!(
+            (seeds.deltas.join(" "), seeds.over_runs.as_str()),
+            ("+5.0 +32.0".into(), "−1.5 to +38.5")
+        );
+        assert!(view.benchmarks[0].any_flips, "the other arms have one run");
     }
 
     #[test]
