@@ -199,7 +199,7 @@ fn several_seeds_are_combined_with_their_spread() {
     );
     assert!(report.contains("; over the runs "), "{report}");
     // A stage is named by as many of its axes as one cares to write.
-    assert_eq!(place.ids(&["grade[lora]"]).len(), 15);
+    assert_eq!(place.ids(&["grade[lora]", "-n", "0"]).len(), 15);
     assert_eq!(place.ids(&["grade[seed=2]"]).len(), 10);
     assert_eq!(place.ids(&["grade[lora, seed=2]", "--filter", "right"]).len(), 5);
     assert_eq!(place.output(&["samples", "grade[lora,seed=4]"]).status.code(), Some(2));
