@@ -28,6 +28,8 @@ const GAP: (f64, f64) = (32.0, 12.0);
 /// Room that a passing edge takes.
 const LANE: f64 = 4.0;
 const MARGIN: f64 = 6.0;
+/// Names are cut as if they were of this size: bold, and in whatever typeface the reader has.
+const BOLD: f64 = 14.5;
 const SWEEPS: usize = 8;
 
 /// Something that has a place in a layer.
@@ -82,7 +84,7 @@ fn draw_node(svg: &mut Svg, node: &Node, centre: (f64, f64), theme: Theme) {
     svg.open(&node.link, &node.hint);
     svg.frame((x, y), BOX, theme.grid, node.mark.0);
     let face = |size, fill, bold| Face { size, fill, anchor: "start", bold };
-    svg.text(x + 12.0, y + 17.0, face(12.0, theme.text, true), &fitted(&node.name, 12.0, BOX.0 - 34.0));
+    svg.text(x + 12.0, y + 17.0, face(12.0, theme.text, true), &fitted(&node.name, BOLD, BOX.0 - 34.0));
     svg.text(x + 12.0, y + 33.0, face(11.0, theme.muted, false), &fitted(&node.detail, 11.0, BOX.0 - 18.0));
     let sign = Face { anchor: "end", ..face(12.0, node.mark.0, true) };
     svg.text(x + BOX.0 - 8.0, y + 17.0, sign, &node.mark.1.to_string());

@@ -44,12 +44,32 @@
     const after = first(question, run);
     return before !== undefined && after !== undefined && before.correct === from && after.correct === to;
   };
+  const before = (question, run) => (runs[run].base === null ? [] : question.answers[runs[run].base] ?? []);
+  const changed = (question, run) => question.answers[run]
+    .some((answer, at) => before(question, run)[at] !== undefined && before(question, run)[at].text !== answer.text);
+  // Texts that a run gives for several questions of a benchmark, made when first asked for.
+  let repeated;
+  const copied = (question, run) => {
+    if (!repeated) {
+      repeated = new Map();
+      for (const q of questions) {
+        q.answers.forEach((answers, at) => answers.forEach(({ text }) => {
+          const key = JSON.stringify([q.benchmark, at, text.trim()]);
+          repeated.set(key, (repeated.get(key) ?? new Set()).add(q.id));
+        }));
+      }
+    }
+    return question.answers[run]
+      .some(({ text }) => repeated.get(JSON.stringify([question.benchmark, run, text.trim()])).size > 1);
+  };
   const any = (test) => (question, run) => question.answers[run].some(test);
   const tests = {
     all: () => true,
     flipped: (q, run) => flips(q, run, false, true) || flips(q, run, true, false),
     gained: (q, run) => flips(q, run, false, true),
     lost: (q, run) => flips(q, run, true, false),
+    changed,
+    copied,
     right: any((answer) => answer.correct),
     wrong: any((answer) => !answer.correct),
     truncated: any((answer) => answer.truncated),
@@ -70,6 +90,10 @@
       || question.answers[run].some((answer) => methodName(answer) === state.found);
     if (!selected.some((run) => test(question, run) && found(run))) return false;
     if (!state.search) return true;
+    if (state.search.startsWith("=")) {
+      const answer = state.search.slice(1).trim();
+      return selected.some((run) => question.answers[run].some((a) => a.extracted.trim() === answer));
+    }
     const text = state.search.toLowerCase();
     const has = (value) => value.toLowerCase().includes(text);
     return has(question.problem) || has(question.id) || has(question.gold)

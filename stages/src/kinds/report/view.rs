@@ -79,6 +79,8 @@ struct RowView {
     distinct: String,
     /// The answer given most often, and how often it is given and right in percent.
     commonest: Option<(String, String, String)>,
+    /// The same answer whole, for the search.
+    commonest_answer: String,
 }
 
 /// The runs of one row.
@@ -290,6 +292,7 @@ fn row_view(row: &Row) -> RowView {
             let signs = &row.collapse;
             (cut(&signs.commonest), percent(signs.commonest_share), percent(signs.commonest_right))
         }),
+        commonest_answer: row.collapse.commonest.clone(),
     }
 }
 

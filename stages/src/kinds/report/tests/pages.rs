@@ -74,7 +74,10 @@ fn filters_links_and_mathematics_work() {
     let truth = |holds: &dyn Fn(usize, usize) -> bool| (0..120).filter(|id| holds(2, *id)).count();
     let right = |arm: usize, id: usize| (id * 7 + arm * 3) % 10 < 5 + arm && id % 40 != 3;
     type Holds<'a> = &'a dyn Fn(usize, usize) -> bool;
-    let cases: [(&str, Holds); 7] = [
+    let cases: [(&str, Holds); 9] = [
+        ("changed", &|arm, id| right(0, id) != right(arm, id)),
+        // Cut answers are alike; one of the three is the only one of its benchmark.
+        ("copied", &|_, id| id % 40 == 3 && id * 5 >= 120),
         ("right", &|arm, id| right(arm, id)),
         ("wrong", &|arm, id| !right(arm, id)),
         ("gained", &|arm, id| !right(0, id) && right(arm, id)),
@@ -89,6 +92,9 @@ fn filters_links_and_mathematics_work() {
     }
     assert_eq!(filter(&mut browser, "show", "all").0, "120 of 120");
     assert_eq!(filter(&mut browser, "search", "test-119").0, "1 of 120");
+    // Question 5 is answered with 10, rightly; question 4 would be if it were answered wrongly.
+    assert!(right(2, 5) && right(2, 4));
+    assert_eq!(filter(&mut browser, "search", "=10").0, "1 of 120");
     filter(&mut browser, "search", "");
 
     // A number of the table leads to its samples, side by side across the arms.
