@@ -137,6 +137,36 @@ pub fn read_adapter(folder: &Path, config: &ModelConfig, device: &Device) -> Res
     trainer::adapter_io::read(folder, config, device).map_err(StageError::input)
 }
 
+/// Reads an adapter that is to be of the kind and size of `like`.
+pub fn read_like(
+    folder: &Path,
+    like: &Adapter,
+    config: &ModelConfig,
+    device: &Device,
+) -> Result<Adapter, StageError> {
+    let adapter = read_adapter(folder, config, device)?;
+    let (is, wanted) = (describe(&adapter), describe(like));
+    if is == wanted {
+        return Ok(adapter);
+    }
+    let problem = format!("{} is {is}, and `adapter` asks for {wanted}", folder.display());
+    Err(StageError::input(problem).with_help("write in `adapter` what it is"))
+}
+
+fn describe(adapter: &Adapter) -> String {
+    let name = |p: &Projection| p.path().rsplit('.').next().unwrap_or_default().to_owned();
+    match adapter {
+        Adapter::Bias(bias) => format!("a bias on {}", name(&bias.projection)),
+        Adapter::Lora(lora) => {
+            let rank = lora.layers.iter().flatten().next().map_or(0, |factors| factors.a.dims()[0]);
+            let mut names: Vec<String> = lora.projections.iter().map(name).collect();
+            names.sort_unstable();
+            let alpha = lora.scale * rank as f64;
+            format!("a LoRA of rank {rank} and alpha {alpha} on {}", names.join(", "))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

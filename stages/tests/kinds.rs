@@ -242,6 +242,19 @@ fn impossible_trainings_are_named_before_anything_runs() {
     ] {
         assert_eq!(found(training(method)), [param]);
     }
+    for (method, param) in [
+        (json!({"type": "psft", "clip": {"high": -0.1}}), "method.clip.high"),
+        (json!({"type": "psft", "clip": {"low": -0.5}}), "method.clip.low"),
+    ] {
+        assert_eq!(found(training(method)), [param]);
+    }
+    for (settings, param) in [
+        (json!({"lr_floor": 1.5}), "lr_floor"),
+        (json!({"optimizer": {"beta2": 1.0}}), "optimizer.beta2"),
+        (json!({"optimizer": {"weight_decay": -0.1}}), "optimizer.weight_decay"),
+    ] {
+        assert_eq!(found(with(training(json!({"type": "sft", "steps": 3})), settings)), [param]);
+    }
     let shots = json!({"rollouts": {"shots": 2, "sampling": {"temperature": 1.0}}, "type": "rloo"});
     assert_eq!(found(training(shots)), ["method.rollouts.shots"]);
     let late = with(training(json!({"type": "sft", "steps": 3})), json!({"snapshots": [3, 4, 0]}));

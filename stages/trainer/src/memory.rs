@@ -251,13 +251,13 @@ impl Load {
         if self.rows > 1
             && let Some(rows) = self.fitting_rows(free, self.rows - 1)
         {
-            advice.push(format!("micro_batch = {rows}"));
+            advice.push(format!("micro_tokens = {}", rows * self.seq));
         }
         let recomputing = Self { recompute: true, ..self.clone() };
         if !self.recompute && fits(&recomputing) {
             advice.push("recompute = true".to_owned());
         } else if !self.recompute && fits(&recomputing.with_rows(1)) {
-            advice.push("recompute = true with micro_batch = 1".to_owned());
+            advice.push(format!("recompute = true with micro_tokens = {}", self.seq));
         }
         if advice.is_empty() && self.full {
             let adapter = Self { full: false, trained: 0, ..recomputing.with_rows(1) };
@@ -335,8 +335,9 @@ mod tests {
     #[test]
     fn advice_makes_the_run_fit() {
         let one = load(1, true).needs().total();
-        assert_eq!(load(8, true).advice(one), ["micro_batch = 1"]);
+        assert_eq!(load(8, true).advice(one), ["micro_tokens = 2048"]);
         assert!(load(1, false).advice(one).contains(&"recompute = true".to_owned()));
+        assert_eq!(load(8, false).advice(one), ["recompute = true with micro_tokens = 2048"]);
         let little = 6 << 30;
         assert!(load(1, true).advice(little)[0].starts_with("an adapter"));
         assert!(load(1, true).advice(1 << 20).is_empty());

@@ -69,7 +69,11 @@ impl Master {
 }
 
 impl AdamW {
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    /// Refuses values that mean nothing.
+    ///
+    /// # Errors
+    /// The first such value, as `optimizer.NAME`, and what to write instead.
+    pub fn check(&self) -> Result<(), TrainError> {
         for (field, beta) in [("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)] {
             if !(0.0..1.0).contains(&beta) {
                 return Err(TrainError::config(

@@ -112,6 +112,11 @@ impl SftConfig {
     fn check(&self) -> Result<(), TrainError> {
         self.schedule.check()?;
         self.optimizer.check()?;
+        match self.objective {
+            Objective::Sft => {}
+            Objective::Psft(psft) => psft.check()?,
+            Objective::Spft(spft) => spft.check()?,
+        }
         if self.batch == 0 {
             return Err(TrainError::config("batch", "0 sequences per update", "write at least 1"));
         }

@@ -193,6 +193,31 @@ fn impossible_settings_say_what_to_write() {
     assert!(unknown.to_string().contains("unknown field"));
 }
 
+/// Where nothing moves, every measurement gives the same bits: the slice and its batches are fixed.
+#[test]
+fn the_held_out_loss_is_the_same_at_every_evaluation() {
+    let schedule = Schedule { lr: 1e-30, ..Schedule::default() };
+    for pack in [false, true] {
+        let batching = Batching { micro_tokens: 12, pack };
+        let config = SftConfig { schedule, eval_every: 1, eval_at: vec![0], batching, ..settings() };
+        let metrics = metrics(&run(&config, &Saving::default(), 0).unwrap());
+        let first = metrics[0].get("initial_held_out_loss").unwrap();
+        assert!(metrics.iter().all(|m| m.get("held_out_loss") == Some(first)));
+    }
+}
+
+#[test]
+fn objectives_that_mean_nothing_are_refused() {
+    let psft = |clip_low, clip_high| Objective::Psft(psft::Psft { clip_low, clip_high });
+    let spft = |lambda| Objective::Spft(spft::Spft { lambda, ..spft::Spft::default() });
+    for (objective, field) in
+        [(psft(-0.5, 0.28), "clip_low"), (psft(0.2, f64::NAN), "clip_high"), (spft(f64::INFINITY), "lambda")]
+    {
+        let error = run(&SftConfig { objective, ..settings() }, &Saving::default(), 0).unwrap_err();
+        assert!(error.to_string().contains(field), "{error}");
+    }
+}
+
 #[test]
 fn a_run_that_leaves_the_numbers_stops_with_its_step() {
     let schedule = Schedule { lr: 1e30, ..Schedule::default() };

@@ -11,6 +11,7 @@ use trainer::reference::Reference;
 use trainer::trainee::Trainee;
 
 use super::Train;
+use crate::adapter::read_like;
 use crate::demonstration::{REFERENCE_FILE, sequences};
 use crate::model::{OpenModel, device};
 use crate::questions::read_questions;
@@ -23,7 +24,11 @@ impl Train {
         let trainee = match &self.adapter {
             None => Trainee::full(model),
             Some(params) => {
-                let adapter = params.fresh(model.config(), self.seed, &device(ctx)?)?;
+                let fresh = params.fresh(model.config(), self.seed, &device(ctx)?)?;
+                let adapter = match &self.adapter_from {
+                    None => fresh,
+                    Some(from) => read_like(&ctx.input(from)?, &fresh, model.config(), &device(ctx)?)?,
+                };
                 Trainee::adapter(model, adapter)
             }
         };

@@ -147,12 +147,15 @@ impl Train {
             gpu::gigabytes(free)
         ));
         let tokens = rows as usize * longest;
-        fs::write(&path, tokens.to_string()).map_err(|error| StageError::io(&path, error))?;
+        // whole or not at all: the start of a number is a number, too
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, tokens.to_string()).map_err(|error| StageError::io(&fresh, error))?;
+        fs::rename(&fresh, &path).map_err(|error| StageError::io(&path, error))?;
         Ok(tokens)
     }
 
     /// The load as far as it is known before the run: with the micro-batches asked for, or the smallest.
-    fn known_load(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<Load> {
+    pub(super) fn known_load(&self, inputs: &BTreeMap<String, PathBuf>) -> Option<Load> {
         let place = |input: &Input| inputs.get(input.reference());
         let opened = OpenModel::open(place(&self.model)?).ok()?;
         let rows = read_questions(place(&self.data)?, self.limit).ok()?;
@@ -204,7 +207,8 @@ impl Train {
     }
 }
 
-fn too_large(load: &Load, memory: u64) -> StageError {
+/// The error of a run that needs more than a card has, with what would make it fit.
+pub(super) fn too_large(load: &Load, memory: u64) -> StageError {
     gpu::too_large(load.needs().total(), memory, advice(load, memory))
 }
 

@@ -179,6 +179,26 @@ impl Method {
                 help: "remove `reference`, or write 0".into(),
             });
         }
+        if let Self::Psft(psft) = self {
+            for (name, bound) in [("low", psft.clip.low), ("high", psft.clip.high)] {
+                if !(bound >= 0.0 && bound.is_finite()) {
+                    problems.push(ParamProblem {
+                        param: format!("method.clip.{name}"),
+                        message: format!("{bound} is no distance from a ratio of 1"),
+                        help: "write a number from 0, such as 0.28".into(),
+                    });
+                }
+            }
+        }
+        if let Self::Spft(spft) = self
+            && !spft.lambda.is_finite()
+        {
+            problems.push(ParamProblem {
+                param: "method.lambda".into(),
+                message: format!("{} is not possible", spft.lambda),
+                help: "write a number such as 1.0".into(),
+            });
+        }
         if demonstrations.steps == Some(0) {
             problems.push(ParamProblem {
                 param: format!("{place}.steps"),

@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use engine::kind::{Input, ParamProblem, Stage, StageCtx, StageError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trainer::Saving;
 use trainer::optim::AdamW;
 use trainer::schedule::{Schedule, Shape};
 use trainer::sft::train_against;
+use trainer::{Saving, TrainError};
 
 use crate::adapter::AdapterParams;
 use crate::gpu_use::GpuUse;
@@ -61,6 +61,10 @@ pub struct Train {
     /// What trains: an adapter, or (left out) every parameter.
     #[serde(default)]
     pub adapter: Option<AdapterParams>,
+    /// The adapter to go on from, of the kind and size that `adapter` says: what `train` or PEFT wrote.
+    /// Left out, a new one that does not change the model yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_from: Option<Input>,
     /// What is learnt from, and how.
     pub method: Method,
     /// Peak learning rate.
@@ -129,9 +133,20 @@ impl Stage for Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             wrong("lr", format!("{} is no learning rate", self.lr), "write a positive number such as 1e-4");
         }
+        if !(0.0..=1.0).contains(&self.lr_floor) {
+            let message = format!("{} is no share of `lr`", self.lr_floor);
+            wrong("lr_floor", message, "write a number from 0 to 1");
+        }
+        if let Err(TrainError::Config { field, problem, remedy }) = self.optimizer.check() {
+            wrong(field, problem, &remedy);
+        }
         if self.micro_tokens == MicroTokens::Tokens(0) {
             let help = "write the most tokens a forward pass may hold, or \"auto\"";
             wrong("micro_tokens", "no token fits".into(), help);
+        }
+        if self.adapter_from.is_some() && self.adapter.is_none() {
+            let help = "write what it is, such as adapter = { type = \"lora\", rank = 16, alpha = 16 }";
+            wrong("adapter_from", "`adapter` does not say that one trains".into(), help);
         }
         if self.masters && self.adapter.is_some() {
             wrong("masters", "an adapter is f32 already".into(), "remove it");

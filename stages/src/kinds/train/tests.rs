@@ -10,6 +10,7 @@ use lm::generate::{Engine, EngineOptions, FinishReason, Request, SamplingParams}
 use lm::model::Model;
 use serde_json::{Value, json};
 
+use super::fit::too_large;
 use super::{MicroTokens, Train};
 use crate::kinds::init::Init;
 use crate::kinds::tokenizer::Tokenizer;
@@ -84,6 +85,79 @@ fn a_base_model_taught_on_chats_stops_at_the_end_of_its_turn() {
     let sample = &made.samples[0][0];
     assert_eq!(sample.finish, FinishReason::StopToken, "{:?}", sample.ids);
     assert_eq!(sample.ids.last(), Some(&end));
+}
+
+/// A training goes on from an adapter that another wrote: it starts where that one ended, to the bit.
+#[test]
+fn an_adapter_may_train_further() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let row =
+        |i: u32| format!("{}\n", json!({"problem": format!("{i} + 1"), "solution": "2", "answer": "2"}));
+    fs::write(at("rows.jsonl"), (0..6).map(row).collect::<String>()).unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/models/tiny-math");
+    let inputs = [("m", &*model), ("r", &*at("rows.jsonl")), ("a", &*at("first"))]
+        .map(|(name, path)| (name.to_owned(), path.to_owned()));
+    let params = |rank: usize, more: Value| {
+        let mut params = json!({
+            "model": "m", "data": "r", "held_out": "r", "prompt": {"template": "question-answer"}, "lr": 0.05,
+            "adapter": {"type": "lora", "rank": rank, "alpha": 4, "targets": ["q_proj", "down_proj"]},
+            "method": {"type": "sft", "steps": 3, "batch": 2, "eval_at": [0]},
+        });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let places: Vec<(&str, &Path)> = inputs.iter().map(|(name, path)| (&name[..], &**path)).collect();
+    let losses = |out: &str| -> Vec<Value> {
+        let text = fs::read_to_string(at(out).join("metrics.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    run::<Train>(params(2, json!({})), &places, &at("first"));
+    run::<Train>(params(2, json!({"adapter_from": "a"})), &places, &at("second"));
+    let (first, second) = (losses("first"), losses("second"));
+    assert_eq!(second[0]["initial_held_out_loss"], first[2]["held_out_loss"]);
+    assert_ne!(second[0]["initial_held_out_loss"], first[0]["initial_held_out_loss"]);
+
+    let other: Train = serde_json::from_value(params(4, json!({"adapter_from": "a"}))).unwrap();
+    let ctx = StageCtx::detached(dir.path(), dir.path(), inputs.clone().into());
+    let error = other.run(&ctx).unwrap_err();
+    assert!(error.message.contains("a LoRA of rank 2 and alpha 4 on down_proj, q_proj"), "{}", error.message);
+    let mut whole = params(2, json!({"adapter_from": "a"}));
+    whole.as_object_mut().unwrap().remove("adapter");
+    let whole: Train = serde_json::from_value(whole).unwrap();
+    assert_eq!(whole.check()[0].param, "adapter_from");
+}
+
+/// What a run that does not fit is told to set is a setting, with a value that it takes.
+#[test]
+fn advice_can_be_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut rows = String::new();
+    for i in 0..40 {
+        rows += &format!("{}\n", json!({"problem": format!("{i} + 1"), "solution": "x", "answer": "x"}));
+    }
+    fs::write(at("rows.jsonl"), rows).unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/models/tiny-math");
+    let inputs = [("m".to_owned(), model), ("r".to_owned(), at("rows.jsonl"))].into();
+    let params = json!({
+        "model": "m", "data": "r", "prompt": {"template": "question-answer"}, "lr": 0.1,
+        "method": {"type": "sft", "steps": 4, "batch": 32, "pack": false}, "micro_tokens": 8192,
+    });
+    let of = |params: &Value| {
+        let train: Train = serde_json::from_value(params.clone()).unwrap();
+        train.known_load(&inputs).unwrap()
+    };
+    let load = of(&params);
+    assert!(load.rows > 1);
+    let memory = load.with_rows(1).needs().total();
+    assert!(load.needs().total() > memory);
+    let error = too_large(&load, memory);
+    let help = error.help.unwrap();
+    let (name, value) = help.strip_prefix("set ").and_then(|setting| setting.split_once(" = ")).unwrap();
+    let mut followed = params;
+    followed[name] = serde_json::from_str(value).unwrap();
+    assert!(of(&followed).needs().total() <= memory, "{help}");
 }
 
 #[test]

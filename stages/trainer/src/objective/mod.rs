@@ -50,6 +50,17 @@ pub(crate) mod witness {
         value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect()
     }
 
+    /// `got` are the sums that `want` names, in any order, within `1e-5` absolute.
+    #[track_caller]
+    pub fn same_sums(got: &[super::Diagnostic], want: &Value) {
+        let want = want.as_object().unwrap();
+        assert_eq!(got.len(), want.len());
+        for (name, sum) in got {
+            let want = want[*name].as_f64().unwrap();
+            assert!((sum - want).abs() < 1e-5, "{name}: {sum} against {want}");
+        }
+    }
+
     /// `got` equals `want` within `tolerance`, absolute and relative.
     #[track_caller]
     pub fn close(got: &[f32], want: &[f32], tolerance: f32) {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TokenLoss;
+use crate::TrainError;
 
 /// Bounds of the ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,18 @@ pub struct Psft {
 impl Default for Psft {
     fn default() -> Self {
         Self { clip_low: 0.2, clip_high: 0.28 }
+    }
+}
+
+impl Psft {
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        for (field, clip) in [("clip_low", self.clip_low), ("clip_high", self.clip_high)] {
+            if !(clip >= 0.0 && clip.is_finite()) {
+                let problem = format!("{clip} is no distance from a ratio of 1");
+                return Err(TrainError::config(field, problem, "write a number from 0, such as 0.28"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -49,7 +62,7 @@ pub fn evaluate(log_prob: &[f32], reference: &[f32], options: Psft) -> TokenLoss
 
 #[cfg(test)]
 mod tests {
-    use super::super::witness::{close, floats, load};
+    use super::super::witness::{close, floats, load, same_sums};
     use super::*;
 
     #[test]
@@ -59,6 +72,14 @@ mod tests {
         let got = evaluate(&floats(&witness["log_prob"]), &floats(&witness["reference"]), Psft::default());
         assert!((got.loss - case["loss"].as_f64().unwrap()).abs() < 1e-5);
         close(&got.by_log_prob, &floats(&case["by_log_prob"]), 1e-5);
+        same_sums(&got.diagnostics, &case["sums"]);
+    }
+
+    #[test]
+    fn a_token_beyond_the_clamp_has_no_gradient() {
+        let got = evaluate(&[-40.0, -1.0], &[-1.0, -40.0], Psft::default());
+        assert!((got.loss + (-20f64).exp() + 1.28).abs() < 1e-12);
+        assert_eq!(got.by_log_prob, [0.0, 0.0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::TokenLoss;
+use crate::TrainError;
 
 /// What Δ measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
@@ -32,6 +33,16 @@ pub struct Spft {
 impl Default for Spft {
     fn default() -> Self {
         Self { lambda: 1.0, distance: Distance::LogProb, stop_gradient: true }
+    }
+}
+
+impl Spft {
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        if self.lambda.is_finite() {
+            return Ok(());
+        }
+        let problem = format!("{} is not possible", self.lambda);
+        Err(TrainError::config("lambda", problem, "write a number such as 1.0"))
     }
 }
 
@@ -76,7 +87,7 @@ pub fn evaluate(log_prob: &[f32], reference: &[f32], options: Spft) -> TokenLoss
 
 #[cfg(test)]
 mod tests {
-    use super::super::witness::{close, floats, load};
+    use super::super::witness::{close, floats, load, same_sums};
     use super::*;
 
     #[test]
@@ -93,6 +104,7 @@ mod tests {
             let got = evaluate(&floats(&witness["log_prob"]), &floats(&witness["reference"]), options);
             assert!((got.loss - case["loss"].as_f64().unwrap()).abs() < 1e-5, "{name}");
             close(&got.by_log_prob, &floats(&case["by_log_prob"]), 1e-5);
+            same_sums(&got.diagnostics, &case["sums"]);
         }
     }
 

@@ -53,6 +53,24 @@ def spft(distance, stop):
     return loss
 
 
+def psft_sums():
+    """Sums over the tokens: clipped ones, ratios, the k3 estimate of the KL divergence."""
+    ratio = torch.exp(torch.clamp(log_prob - reference, -20, 20))
+    return {
+        "clip_fraction": (ratio > 1.28).double().sum().item(),
+        "ratio": ratio.sum().item(),
+        "approx_kl": (ratio - 1 - ratio.log()).sum().item(),
+    }
+
+
+def spft_sums(distance):
+    delta = log_prob - reference if distance == "log_prob" else logit(log_prob) - logit(reference)
+    return {
+        "weight": (log_prob.exp() * torch.sigmoid(-0.7 * delta)).sum().item(),
+        "distance": delta.sum().item(),
+    }
+
+
 rewards = torch.tensor([1.0, -1, -1, 1, -1, -1, -1, 1])
 baseline = (rewards.sum() - rewards) / (N - 1)
 advantages = rewards - baseline
@@ -61,9 +79,9 @@ out = {
     "log_prob": log_prob.tolist(),
     "reference": reference.tolist(),
     "sft": case(lambda lp: -lp.sum()),
-    "psft": case(psft),
+    "psft": {**case(psft), "sums": psft_sums()},
     "spft": {
-        f"{d}_{'stop' if s else 'through'}": case(spft(d, s))
+        f"{d}_{'stop' if s else 'through'}": {**case(spft(d, s)), "sums": spft_sums(d)}
         for d in ("log_prob", "log_odds")
         for s in (True, False)
     },
