@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use crate::TrainError;
 
 /// What the variables say.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 pub(crate) struct Knobs {
     /// `PIPELINE_PASS=burn`: passes go through burn.
@@ -15,6 +15,8 @@ pub(crate) struct Knobs {
     pub without_kernels: bool,
     /// `PIPELINE_PASS_GIGABYTES`: bytes that the memory of a pass beside burn may take.
     pub pass_bytes: Option<u64>,
+    /// `PIPELINE_PASS_SCORES`: scores of a block of attention beside burn, at most.
+    pub scores: Option<u64>,
 }
 
 static KNOBS: LazyLock<Result<Knobs, Problem>> = LazyLock::new(|| read(|name| std::env::var_os(name)));
@@ -22,7 +24,7 @@ static KNOBS: LazyLock<Result<Knobs, Problem>> = LazyLock::new(|| read(|name| st
 /// The variables of this process; where one cannot be, which [`check`] refuses, those of none.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 pub(crate) fn knobs() -> Knobs {
-    KNOBS.clone().unwrap_or(Knobs { through_burn: false, without_kernels: false, pass_bytes: None })
+    KNOBS.clone().unwrap_or_default()
 }
 
 /// Refuses a variable that says nothing that could be followed.
@@ -62,10 +64,16 @@ fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Knobs, Probl
             remedy: "write a positive number such as 21.5, or unset it",
         }),
     };
+    const SCORES: &str = "PIPELINE_PASS_SCORES";
+    let count = |value: String| match value.parse::<u64>() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(Problem { name: SCORES, value, remedy: "write a number such as 16777216, or unset it" }),
+    };
     Ok(Knobs {
         through_burn: is("PIPELINE_PASS", "burn", "write `burn`, or unset it")?,
         without_kernels: is("PIPELINE_KERNELS", "off", "write `off`, or unset it")?,
         pass_bytes: text(GIGABYTES).map(bytes).transpose()?,
+        scores: text(SCORES).map(count).transpose()?,
     })
 }
 
@@ -79,13 +87,14 @@ mod tests {
 
     #[test]
     fn variables_are_followed() {
-        let none = Knobs { through_burn: false, without_kernels: false, pass_bytes: None };
+        let none = Knobs::default();
         assert_eq!(read(|_| None), Ok(none));
         assert_eq!(of("PIPELINE_PASS", "burn"), Ok(Knobs { through_burn: true, ..none }));
         assert_eq!(of("PIPELINE_KERNELS", "off"), Ok(Knobs { without_kernels: true, ..none }));
         let bytes = Some(21_500_000_000);
         assert_eq!(of("PIPELINE_PASS_GIGABYTES", "21.5"), Ok(Knobs { pass_bytes: bytes, ..none }));
         assert_eq!(of("PIPELINE_PASS_GIGABYTES", ""), Ok(none));
+        assert_eq!(of("PIPELINE_PASS_SCORES", "100"), Ok(Knobs { scores: Some(100), ..none }));
     }
 
     #[test]
@@ -98,6 +107,8 @@ mod tests {
             ("PIPELINE_PASS_GIGABYTES", "-3"),
             ("PIPELINE_PASS_GIGABYTES", "inf"),
             ("PIPELINE_PASS_GIGABYTES", "nan"),
+            ("PIPELINE_PASS_SCORES", "1e7"),
+            ("PIPELINE_PASS_SCORES", "0"),
         ] {
             let problem = of(name, value).unwrap_err();
             assert_eq!((problem.name, &problem.value[..]), (name, value));

@@ -11,8 +11,9 @@
 
 use lm::config::ModelConfig;
 
+use crate::knobs::knobs;
 use crate::loss::chunk_rows;
-use crate::pass::block_rows;
+use crate::pass::{block_beside, block_rows};
 
 /// What decides the memory of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,7 +143,7 @@ impl Load {
         let head = 4 * rows(hidden) + chunk * vocab * 6 + tokens * 8;
         let again = if keeping >= c.num_layers { 0 } else { self.gate_up() };
         let mlp = rows(2 * hidden + inner) + again + inputs * rows(inner);
-        let block = block_rows(self.rows as usize, c.num_heads, self.seq as usize, false) as u64;
+        let block = block_beside(self.rows as usize, c.num_heads, self.seq as usize, knobs().scores) as u64;
         let scores =
             2 * 2 * self.rows * c.num_heads as u64 * block.min(self.seq) * self.seq.next_multiple_of(8);
         let attention = rows(inputs * hidden + 3 * q + 4 * kv) + scores.max(rows(width + hidden));

@@ -2,7 +2,8 @@
 
 use lm::config::ModelConfig;
 
-use crate::pass::block_rows;
+use crate::knobs::knobs;
+use crate::pass::block_beside;
 
 /// What the shapes of a pass follow from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +45,7 @@ impl Sizes {
             heads: config.num_heads,
             dim: config.head_dim,
             vocab: config.vocab_size,
-            block: block_rows(rows, config.num_heads, seq, false),
+            block: block_beside(rows, config.num_heads, seq, knobs().scores),
             eps: config.rms_norm_eps as f32,
         }
     }

@@ -31,6 +31,14 @@ pub(crate) fn block_rows(rows: usize, heads: usize, seq: usize, on_cpu: bool) ->
     (most / 128 * 128).clamp(128, seq.next_multiple_of(128)).min(seq)
 }
 
+/// The same for the pass beside burn. `most` scores of a block, where given: those that a GPU's cache holds
+/// need not come from its memory again, and smaller blocks see fewer keys that they hide.
+pub(crate) fn block_beside(rows: usize, heads: usize, seq: usize, most: Option<u64>) -> usize {
+    let Some(most) = most else { return block_rows(rows, heads, seq, false) };
+    let (most, each) = (most as usize, (rows * heads * seq).max(1));
+    if each * seq <= most { seq.max(1) } else { (most / each / 128 * 128).max(128).min(seq) }
+}
+
 /// The operands of one attention.
 pub(super) struct Attention<'a> {
     /// Rotated queries by the key head they read, `[batch, kv_heads, group, seq, head_dim]`.
@@ -258,5 +266,23 @@ mod tests {
         assert_eq!(block_rows(1, 14, 2048, false), 2048);
         assert_eq!(block_rows(1, 14, 2000, false), 2000);
         assert_eq!(block_rows(1000, 100, 9000, false), 128);
+    }
+
+    #[test]
+    fn blocks_beside_burn_hold_the_scores_that_were_asked_for() {
+        let most = Some(1 << 24);
+        assert_eq!(block_beside(16, 9, 1024, most), 128);
+        assert_eq!(block_beside(1, 14, 2048, most), 512);
+        assert_eq!(block_beside(2, 9, 300, most), 300);
+        assert_eq!(block_beside(60, 9, 300, most), 128);
+        assert_eq!(block_beside(1, 1, 1, most), 1);
+        assert_eq!(block_beside(16, 9, 1024, None), block_rows(16, 9, 1024, false));
+        for seq in [1, 127, 128, 129, 5000] {
+            let block = block_beside(64, 32, seq, most);
+            assert!(
+                (1..=seq).contains(&block) && (block == seq || block.is_multiple_of(128)),
+                "{seq}: {block}"
+            );
+        }
     }
 }

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 use burn::tensor::{DType, Tensor};
 
-pub(crate) use attention::block_rows;
+pub(crate) use attention::{block_beside, block_rows};
 pub use dropout::Dropout;
 pub(crate) use dropout::Masks;
 pub(crate) use embedding::embedding_gradient;
