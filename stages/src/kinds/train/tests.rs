@@ -154,10 +154,14 @@ fn advice_can_be_followed() {
     assert!(load.needs().total() > memory);
     let error = too_large(&load, memory);
     let help = error.help.unwrap();
-    let (name, value) = help.strip_prefix("set ").and_then(|setting| setting.split_once(" = ")).unwrap();
-    let mut followed = params;
-    followed[name] = serde_json::from_str(value).unwrap();
-    assert!(of(&followed).needs().total() <= memory, "{help}");
+    for way in help.strip_prefix("set ").unwrap().split(", or ") {
+        let mut followed = params.clone();
+        for setting in way.split(" with ") {
+            let (name, value) = setting.split_once(" = ").unwrap();
+            followed[name] = serde_json::from_str(value).unwrap();
+        }
+        assert!(of(&followed).needs().total() <= memory, "{help}");
+    }
 }
 
 #[test]
