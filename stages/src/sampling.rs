@@ -62,11 +62,15 @@ impl Sampling {
 
     /// Values out of range; `param` is where these params stand.
     pub fn check(&self, param: &str) -> Vec<ParamProblem> {
+        // as the engine takes them
+        let [temperature, top_p, min_p, penalty] =
+            [self.temperature, self.top_p, self.min_p, self.repetition_penalty].map(|value| value as f32);
+        let warm = temperature >= 1e-6 && temperature.is_finite();
         let rules = [
-            ("temperature", self.temperature >= 0.0, "0 (greedy) or a positive number"),
-            ("top_p", self.top_p > 0.0 && self.top_p <= 1.0, "a number above 0 and up to 1"),
-            ("min_p", (0.0..1.0).contains(&self.min_p), "a number from 0 to below 1"),
-            ("repetition_penalty", self.repetition_penalty > 0.0, "a positive number; 1 does nothing"),
+            ("temperature", temperature == 0.0 || warm, "0 (greedy) or a number from 0.000001"),
+            ("top_p", top_p > 0.0 && top_p <= 1.0, "a number above 0 and up to 1"),
+            ("min_p", (0.0..1.0).contains(&min_p), "a number from 0 to below 1"),
+            ("repetition_penalty", penalty > 0.0 && penalty.is_finite(), "a positive number; 1 does nothing"),
             ("max_new_tokens", self.max_new_tokens > 0, "1 or more"),
             ("stop", self.stop.iter().all(|stop| !stop.is_empty()), "strings of at least one character"),
         ];
@@ -100,6 +104,15 @@ mod tests {
         let expected = ["temperature", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "stop"];
         assert_eq!(params, expected.map(|name| format!("s.{name}")));
         assert!(Sampling::default().check("s").is_empty());
+        // what f32 cannot hold
+        let wrong = Sampling {
+            temperature: 1e-39,
+            top_p: 1e-60,
+            min_p: 1.0 - 1e-12,
+            repetition_penalty: f64::INFINITY,
+            ..Sampling::default()
+        };
+        assert_eq!(wrong.check("s").len(), 4);
     }
 
     #[test]

@@ -208,6 +208,8 @@ fn requests_that_cannot_be_served_are_errors() {
     for (params, name) in [
         (SamplingParams { temperature: -1.0, ..greedy() }, "temperature"),
         (SamplingParams { temperature: f32::NAN, ..greedy() }, "temperature"),
+        (SamplingParams { temperature: f32::INFINITY, ..greedy() }, "temperature"),
+        (SamplingParams { temperature: 1e-39, ..greedy() }, "temperature"),
         (SamplingParams { top_p: 0.0, ..greedy() }, "top_p"),
         (SamplingParams { min_p: 1.0, ..greedy() }, "min_p"),
         (SamplingParams { repetition_penalty: 0.0, ..greedy() }, "repetition_penalty"),

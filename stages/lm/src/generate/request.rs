@@ -55,8 +55,9 @@ impl SamplingParams {
         let invalid = |name: &'static str, value: f32, expected: &'static str| {
             Err(GenerateError::Parameter { name, value: value.to_string(), expected })
         };
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return invalid("temperature", self.temperature, "0 (greedy) or a positive number");
+        // Dividing by less overflows f32, and a token that nobody asked for would be drawn.
+        if self.temperature != 0.0 && !(self.temperature >= 1e-6 && self.temperature.is_finite()) {
+            return invalid("temperature", self.temperature, "0 (greedy) or a number from 0.000001");
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return invalid("top_p", self.top_p, "a number above 0 and up to 1 (keep all)");
