@@ -74,7 +74,9 @@ impl RolloutStep {
         let mut updates = Vec::new();
         let mut watch = |progress: &Progress| {
             let (metrics, timing) = (&progress.metrics.values, &progress.timing.values);
-            updates.push(json!({"seconds": timing, "metrics": metrics, "gigabytes": memory(&device)}));
+            updates.push(
+                json!({"seconds": timing, "metrics": metrics, "gigabytes": memory(&device, &self.device)}),
+            );
             Control::Continue
         };
         let saving = Saving::default();

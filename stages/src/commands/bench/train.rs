@@ -83,9 +83,9 @@ fn run(args: &Train) -> Result<Value, CliError> {
         ..SftConfig::default()
     };
     let (mut seconds, mut losses) = (Vec::new(), Vec::new());
-    let mut cards = vec![memory(&device)];
+    let mut cards = vec![memory(&device, &args.device)];
     let mut watch = |progress: &Progress| {
-        cards.push(memory(&device));
+        cards.push(memory(&device, &args.device));
         seconds.extend(progress.timing.get("update"));
         losses.extend(progress.metrics.get("loss"));
         Control::Continue
@@ -109,8 +109,8 @@ fn run(args: &Train) -> Result<Value, CliError> {
         "first_update_seconds": seconds.first(),
         "losses": losses,
         "pass": pass,
-        "profile": profile(),
-        "gigabytes": memory(&device),
+        "profile": profile(&args.device),
+        "gigabytes": memory(&device, &args.device),
         "cards": cards,
         "libraries": libraries(),
     }))
@@ -149,18 +149,15 @@ fn sequences(args: &Train) -> Result<Vec<Sequence>, CliError> {
 
 /// Gigabytes (10⁹ bytes) on the device: what tensors hold, what the allocator has reserved (it never
 /// gives back, so this is the peak), and what the card says is in use.
-pub(super) fn memory(device: &Device) -> Value {
+pub(super) fn memory(device: &Device, name: &str) -> Value {
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
     let pools = device.memory_pool_usage();
-    #[cfg(feature = "cuda")]
-    let card = lm::nvidia::memory(0).map(|(free, total)| gigabytes(total - free));
-    #[cfg(not(feature = "cuda"))]
-    let card: Option<f64> = None;
+    let card = crate::gpu::memory(name).map(|(free, total)| gigabytes(total - free));
     json!({
         "in_use": pools.map(|p| gigabytes(p.bytes_in_use)),
         "reserved": pools.map(|p| gigabytes(p.bytes_reserved)),
         "card": card,
-        "stack": stack(),
+        "stack": stack(name),
     })
 }
 
@@ -173,24 +170,27 @@ fn pass(trainee: &Trainee) -> String {
 }
 
 /// Gigabytes that the pass beside burn holds.
-fn stack() -> Option<f64> {
+fn stack(device: &str) -> Option<f64> {
+    let gpu = crate::gpu::index(device)?;
     #[cfg(feature = "cuda")]
-    if let Some(executor) = lm::nvidia::executor::executor(0) {
+    if let Some(executor) = lm::nvidia::executor::executor(gpu) {
         let executor = executor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         return Some(executor.held() as f64 / 1e9);
     }
+    let _ = gpu;
     None
 }
 
 /// What the pass beside burn called, how often and for how many milliseconds, where `PIPELINE_PROFILE`
 /// is set (each call is then waited for).
-fn profile() -> Value {
+fn profile(device: &str) -> Value {
     #[cfg(feature = "cuda")]
-    if let Some(executor) = lm::nvidia::executor::executor(0) {
+    if let Some(executor) = crate::gpu::index(device).and_then(lm::nvidia::executor::executor) {
         let all = executor.lock().unwrap_or_else(std::sync::PoisonError::into_inner).profile();
         let entry = |(name, calls, seconds): &(&str, u64, f64)| json!([name, calls, seconds * 1e3]);
         return all.iter().map(entry).collect();
     }
+    let _ = device;
     Value::Null
 }
 
