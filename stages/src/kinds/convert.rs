@@ -29,8 +29,8 @@ use crate::model::{OpenModel, Precision, device, float_type};
 /// logits differ by more than `tolerance` anywhere, or the likeliest token differs in the serving
 /// format. A merged LoRA is rounded to that format, which no adapter beside the weights is: where the
 /// f32 logits of two tokens lie no further apart than the format's rounding moves them, it may prefer
-/// the other one. The f32 logits are the CPU's, one layer in memory at a time, since a GPU multiplies
-/// f32 in shorter numbers (TF32). Its figures are in `equivalence.json`.
+/// the other one. The f32 logits are the CPU's, one layer in memory at a time, since a GPU
+/// without cuBLAS multiplies f32 in shorter numbers (TF32). Its figures are in `equivalence.json`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Convert {
