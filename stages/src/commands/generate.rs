@@ -107,7 +107,7 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
     if statistics.clipped_requests > 0 {
         let _ = writeln!(
             std::io::stderr(),
-            "{} of {} prompts left less than {} tokens of the model's context; their answers were cut to what fits",
+            "{} of {} prompts left less than {} tokens of the model's context; their answers end with it at the latest",
             statistics.clipped_requests,
             out.samples.len(),
             args.max_tokens,
