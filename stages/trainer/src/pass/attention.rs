@@ -31,10 +31,17 @@ pub(crate) fn block_rows(rows: usize, heads: usize, seq: usize, on_cpu: bool) ->
     (most / 128 * 128).clamp(128, seq.next_multiple_of(128)).min(seq)
 }
 
-/// The same for the pass beside burn. `most` scores of a block, where given: those that a GPU's cache holds
-/// need not come from its memory again, and smaller blocks see fewer keys that they hide.
+/// Sequences up to this length have their blocks in the GPU's cache, beside burn.
+const SHORT: usize = 1024;
+/// Scores of such a block, at most: 32 MB in bf16.
+const CACHED: u64 = 1 << 24;
+
+/// The same for the pass beside burn, whose launches cost little. Scores that the GPU's cache holds need not come
+/// from its memory again, and smaller blocks compute fewer scores that are hidden; longer sequences would be cut
+/// into so many that it does not pay (PERFORMANCE.md). `most` scores of a block, where given.
 pub(crate) fn block_beside(rows: usize, heads: usize, seq: usize, most: Option<u64>) -> usize {
-    let Some(most) = most else { return block_rows(rows, heads, seq, false) };
+    let cached = (seq <= SHORT).then_some(CACHED);
+    let Some(most) = most.or(cached) else { return block_rows(rows, heads, seq, false) };
     let (most, each) = (most as usize, (rows * heads * seq).max(1));
     if each * seq <= most { seq.max(1) } else { (most / each / 128 * 128).max(128).min(seq) }
 }
@@ -270,13 +277,14 @@ mod tests {
 
     #[test]
     fn blocks_beside_burn_hold_the_scores_that_were_asked_for() {
+        assert_eq!(block_beside(16, 9, 1024, None), 128);
+        assert_eq!(block_beside(2, 9, 300, None), 300);
+        assert_eq!(block_beside(54, 9, 300, None), 128);
+        assert_eq!(block_beside(1, 1, 1, None), 1);
         let most = Some(1 << 24);
-        assert_eq!(block_beside(16, 9, 1024, most), 128);
         assert_eq!(block_beside(1, 14, 2048, most), 512);
-        assert_eq!(block_beside(2, 9, 300, most), 300);
-        assert_eq!(block_beside(60, 9, 300, most), 128);
-        assert_eq!(block_beside(1, 1, 1, most), 1);
-        assert_eq!(block_beside(16, 9, 1024, None), block_rows(16, 9, 1024, false));
+        assert_eq!(block_beside(1, 14, 2048, None), block_rows(1, 14, 2048, false));
+        assert_eq!(block_beside(8, 28, 1152, None), block_rows(8, 28, 1152, false));
         for seq in [1, 127, 128, 129, 5000] {
             let block = block_beside(64, 32, seq, most);
             assert!(
