@@ -66,7 +66,7 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(60);
 
 impl Stage for Reference {
     const KIND: &'static str = "reference";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
     fn outputs(&self) -> Vec<String> {
         vec![REFERENCE_FILE.into(), "summary.json".into()]

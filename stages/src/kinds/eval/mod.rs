@@ -95,7 +95,7 @@ fn default_batch() -> usize {
 
 impl Stage for Eval {
     const KIND: &'static str = "eval";
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 
     fn outputs(&self) -> Vec<String> {
         vec!["samples.jsonl".into(), "timing.json".into()]

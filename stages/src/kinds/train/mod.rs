@@ -112,7 +112,7 @@ fn default_save_every() -> u64 {
 
 impl Stage for Train {
     const KIND: &'static str = "train";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn outputs(&self) -> Vec<String> {
         let trained = if self.adapter.is_some() { "adapter" } else { "model" };
