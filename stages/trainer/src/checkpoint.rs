@@ -230,11 +230,17 @@ fn as_read_back(identity: &Identity) -> Identity {
         .unwrap_or_else(|_| identity.clone())
 }
 
-/// The newest state in `dir`, put into `masters`; `None` when there is none.
+/// The newest state in `dir`; `None` when there is none. `put` gets value, mean and square of each of
+/// `masters` (names and shapes), in their order.
 ///
 /// # Errors
 /// A state of another run (with the settings that differ), or one that is damaged.
-pub fn load(dir: &Path, masters: &mut [Master], identity: &Identity) -> Result<Option<State>, TrainError> {
+pub fn load(
+    dir: &Path,
+    masters: &[(String, Vec<usize>)],
+    identity: &Identity,
+    mut put: impl FnMut(usize, [Vec<f32>; 3]),
+) -> Result<Option<State>, TrainError> {
     let Some((step, folder)) = saved(dir)?.pop() else { return Ok(None) };
     let path = folder.join(HEADER);
     let text = fs::read(&path).map_err(|e| TrainError::io(&path, e))?;
@@ -268,21 +274,16 @@ pub fn load(dir: &Path, masters: &mut [Master], identity: &Identity) -> Result<O
         return Err(damaged(&path, "its content has changed since it was written"));
     }
     let tensors = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&path, &e.to_string()))?;
-    for master in masters.iter_mut() {
-        let device = master.value.device();
-        let shape = master.shape.clone();
-        let name = master.name.clone();
+    for (index, (name, shape)) in masters.iter().enumerate() {
         let read = |part: &str| {
             let key = format!("{name}#{part}");
             match tensors.tensor(&key) {
-                Ok(view) if view.shape() == shape => Ok(flat(read_floats(view.data()), &device)),
+                Ok(view) if view.shape() == shape => Ok(read_floats(view.data())),
                 Ok(_) => Err(damaged(&path, &format!("`{key}` has another shape"))),
                 Err(_) => Err(damaged(&path, &format!("`{key}` is missing"))),
             }
         };
-        master.value = read("value")?;
-        master.mean = read("mean")?;
-        master.square = read("square")?;
+        put(index, [read("value")?, read("mean")?, read("square")?]);
     }
     let constants = tensors
         .iter()
@@ -310,6 +311,15 @@ mod tests {
         vec![master]
     }
 
+    fn loaded(dir: &Path, masters: &mut [Master], of: &Identity) -> Result<Option<State>, TrainError> {
+        let specs: Vec<_> = masters.iter().map(|m| (m.name.clone(), m.shape.clone())).collect();
+        load(dir, &specs, of, |index, parts| {
+            let [value, mean, square] = parts.map(|values| flat(values, &Device::flex()));
+            let master = &mut masters[index];
+            (master.value, master.mean, master.square) = (value, mean, square);
+        })
+    }
+
     fn bits(masters: &[Master]) -> Vec<u32> {
         masters
             .iter()
@@ -335,12 +345,12 @@ mod tests {
     #[test]
     fn what_is_loaded_is_what_was_saved_to_the_bit() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(load(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap().is_none());
+        assert!(loaded(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap().is_none());
         for step in [3, 7] {
             save(dir.path(), &state(step), &masters(step as f32 / 3.0), &identity(1.0)).unwrap();
         }
         let mut got = masters(0.0);
-        assert_eq!(load(dir.path(), &mut got, &identity(1.0)).unwrap().unwrap(), state(7));
+        assert_eq!(loaded(dir.path(), &mut got, &identity(1.0)).unwrap().unwrap(), state(7));
         assert_eq!(bits(&got), bits(&masters(7.0 / 3.0)));
         // one state is kept
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -353,7 +363,7 @@ mod tests {
         let unfinished = dir.path().join("writing-step-00000009-1");
         fs::create_dir(&unfinished).unwrap();
         fs::write(unfinished.join(TENSORS), b"half").unwrap();
-        let got = load(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap().unwrap();
+        let got = loaded(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap().unwrap();
         assert_eq!(got.step, 3);
         save(dir.path(), &state(4), &masters(1.0), &identity(1.0)).unwrap();
         assert!(!unfinished.exists());
@@ -363,7 +373,7 @@ mod tests {
     fn another_runs_state_is_refused_with_what_differs() {
         let dir = tempfile::tempdir().unwrap();
         save(dir.path(), &state(1), &masters(1.0), &identity(1.0)).unwrap();
-        let error = load(dir.path(), &mut masters(0.0), &identity(2.0)).unwrap_err().to_string();
+        let error = loaded(dir.path(), &mut masters(0.0), &identity(2.0)).unwrap_err().to_string();
         assert!(error.contains("lr: 1.0 then, 2.0 now"), "{error}");
     }
 
@@ -375,7 +385,7 @@ mod tests {
         let identity: Identity =
             numbers.enumerate().map(|(i, v)| (i.to_string(), f64::from(v).into())).collect();
         save(dir.path(), &state(1), &masters(1.0), &identity).unwrap();
-        assert!(load(dir.path(), &mut masters(0.0), &identity).unwrap().is_some());
+        assert!(loaded(dir.path(), &mut masters(0.0), &identity).unwrap().is_some());
     }
 
     #[test]
@@ -387,7 +397,7 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         fs::write(&path, bytes).unwrap();
-        let error = load(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap_err().to_string();
+        let error = loaded(dir.path(), &mut masters(0.0), &identity(1.0)).unwrap_err().to_string();
         assert!(error.contains(TENSORS) && error.contains("start over"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::TrainError;
 use crate::checkpoint::{self, Identity, State};
 use crate::knobs;
-use crate::optim::AdamW;
+use crate::optim::{AdamW, Master};
 use crate::parallel::Sums;
 use crate::schedule::Schedule;
 use crate::trainee::Trainee;
@@ -190,7 +190,13 @@ impl Run<'_> {
         let identity = self.full_identity();
         let dir = self.saving.dir.as_deref();
         let mut state = match dir {
-            Some(dir) => checkpoint::load(dir, trainee.masters_mut(), &identity)?.unwrap_or_default(),
+            Some(dir) => {
+                let spec = |master: &Master| (master.name.clone(), master.shape.clone());
+                let masters: Vec<_> = trainee.masters().iter().map(spec).collect();
+                trainee.hold_alone();
+                let put = |index, parts| trainee.put(index, parts);
+                checkpoint::load(dir, &masters, &identity, put)?.unwrap_or_default()
+            }
             None => State::default(),
         };
         if let Some(dir) = dir.filter(|_| state.step > self.total) {

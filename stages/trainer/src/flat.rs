@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
 
-use crate::optim::Master;
-
 /// Numbers of a buffer, at most, unless one master is longer.
 const BUCKET: usize = 1 << 26;
 
@@ -46,9 +44,9 @@ impl Layout {
         Self { places: places.collect(), buckets }
     }
 
-    /// The layout of `masters`.
-    pub fn of(masters: &[Master]) -> Arc<Self> {
-        Arc::new(Self::new(masters.iter().map(|master| master.shape.iter().product())))
+    /// The layout of masters of these shapes.
+    pub fn of<'a>(shapes: impl Iterator<Item = &'a [usize]>) -> Arc<Self> {
+        Arc::new(Self::new(shapes.map(|shape| shape.iter().product())))
     }
 }
 
@@ -67,16 +65,20 @@ impl Flat {
         Self { layout: layout.clone(), buckets: layout.buckets.iter().map(zeros).collect() }
     }
 
-    /// A copy of `values`, one per master in their order.
-    pub fn gathered(layout: &Arc<Layout>, values: Vec<Tensor<1>>) -> Self {
-        let mut pieces: Vec<Vec<Tensor<1>>> = vec![Vec::new(); layout.buckets.len()];
-        for (place, value) in layout.places.iter().zip(values) {
-            let gap = place.len.next_multiple_of(START) - place.len;
-            let zeros = (gap > 0).then(|| Tensor::zeros([gap], (&value.device(), value.dtype())));
-            pieces[place.bucket].push(value);
-            pieces[place.bucket].extend(zeros);
-        }
-        Self { layout: layout.clone(), buckets: pieces.into_iter().map(|all| Tensor::cat(all, 0)).collect() }
+    /// A copy of `values`, one per master in their order; they are asked for buffer by buffer.
+    pub fn gathered(layout: &Arc<Layout>, mut values: impl Iterator<Item = Tensor<1>>) -> Self {
+        let of_bucket = |bucket: usize| {
+            let mut pieces = Vec::new();
+            for place in layout.places.iter().filter(|place| place.bucket == bucket) {
+                let value = values.next().expect("one value per master, in their order");
+                let gap = place.len.next_multiple_of(START) - place.len;
+                let zeros = (gap > 0).then(|| Tensor::zeros([gap], (&value.device(), value.dtype())));
+                pieces.push(value);
+                pieces.extend(zeros);
+            }
+            Tensor::cat(pieces, 0)
+        };
+        Self { layout: layout.clone(), buckets: (0..layout.buckets.len()).map(of_bucket).collect() }
     }
 
     /// Other buffers in the same layout.
@@ -128,7 +130,7 @@ mod tests {
             let layout = Arc::new(Layout::new(lengths.iter().copied()));
             let numbers = |i: usize, len: usize| -> Vec<f32> { (0..len).map(|j| (i * 1000 + j) as f32).collect() };
             let values: Vec<Vec<f32>> = lengths.iter().enumerate().map(|(i, &len)| numbers(i, len)).collect();
-            let tensors = values.iter().map(|v| flat(v.clone(), &Device::flex())).collect();
+            let tensors = values.iter().map(|v| flat(v.clone(), &Device::flex()));
             let whole = Flat::gathered(&layout, tensors);
             prop_assert_eq!(whole.parts().into_iter().map(floats).collect::<Vec<_>>(), values);
             let sizes: Vec<usize> = whole.buckets.iter().map(|bucket| bucket.dims()[0]).collect();

@@ -121,7 +121,7 @@ impl Gradients {
             Some(flat) if self.sums.iter().all(Option::is_none) => flat,
             flat => {
                 let parts = Self { sums: self.sums, flat }.finish(trainee, device);
-                Flat::gathered(trainee.layout(), parts)
+                Flat::gathered(trainee.layout(), parts.into_iter())
             }
         }
     }

@@ -66,6 +66,14 @@ impl Master {
         let square = value.zeros_like();
         Self { name, shape, value, mean, square }
     }
+
+    /// One whose tensors are elsewhere for the moment.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn aside() -> Self {
+        let nothing = flat(vec![0.0], &Device::flex());
+        let [value, mean, square] = [nothing.clone(), nothing.clone(), nothing];
+        Self { name: String::new(), shape: Vec::new(), value, mean, square }
+    }
 }
 
 impl AdamW {

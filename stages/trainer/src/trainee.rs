@@ -20,6 +20,9 @@ pub struct Trainee {
     adapter: Option<Adapter>,
     masters: Vec<Master>,
     layout: Arc<Layout>,
+    /// Values, means and squares in buffers that the masters' tensors are views of, where updates beside burn
+    /// change them where they lie.
+    states: Option<[Flat; 3]>,
     /// The masters' present values in the model's number format, where updates keep them up to date.
     copies: Option<Flat>,
     spread: Option<Spread>,
@@ -71,23 +74,36 @@ fn filled(base: &Model, adapter: Option<&Adapter>, values: Vec<Tensor<1>>) -> Cu
     }
 }
 
-fn masters(named: Vec<(String, Parameter)>) -> Vec<Master> {
-    named.into_iter().map(|(name, p)| Master::new(name, p.dims(), flatten(&p))).collect()
-}
-
 impl Trainee {
     /// Every parameter of `model` trains.
     pub fn full(model: Model) -> Self {
-        Self::new(masters(model.named_parameters()), model, None)
+        Self::new(model.named_parameters(), model, None)
     }
 
     /// `adapter` trains on the frozen `model`.
     pub fn adapter(model: Model, adapter: Adapter) -> Self {
-        Self::new(masters(adapter.named_parameters()), model, Some(adapter))
+        Self::new(adapter.named_parameters(), model, Some(adapter))
     }
 
-    fn new(masters: Vec<Master>, base: Model, adapter: Option<Adapter>) -> Self {
-        Self { layout: Layout::of(&masters), base, adapter, masters, copies: None, spread: None }
+    fn new(named: Vec<(String, Parameter)>, base: Model, adapter: Option<Adapter>) -> Self {
+        let shapes: Vec<Vec<usize>> = named.iter().map(|(_, parameter)| parameter.dims()).collect();
+        let layout = Layout::of(shapes.iter().map(Vec::as_slice));
+        let mut trainee =
+            Self { layout, base, adapter, masters: Vec::new(), states: None, copies: None, spread: None };
+        #[cfg(feature = "cuda")]
+        if crate::direct::updates(&trainee.base) && !named.is_empty() {
+            let (layout, device) = (&trainee.layout, trainee.base.device().without_autodiff());
+            let zeros = || Flat::zeros(layout, &device, DType::F32);
+            let values = Flat::gathered(layout, named.iter().map(|(_, parameter)| flatten(parameter)));
+            trainee.states = Some([values, zeros(), zeros()]);
+            let aside = |((name, _), shape)| Master { name, shape, ..Master::aside() };
+            trainee.masters = named.into_iter().zip(shapes).map(aside).collect();
+            trainee.settle();
+            return trainee;
+        }
+        let master = |((name, parameter), shape)| Master::new(name, shape, flatten(&parameter));
+        trainee.masters = named.into_iter().zip(shapes).map(master).collect();
+        trainee
     }
 
     /// The same, with the work of every update divided between the device that the model is on and
@@ -118,7 +134,7 @@ impl Trainee {
         let Some(spread) = &self.spread else { return vec![self.current()] };
         let own = match &self.copies {
             Some(copies) => copies.clone(),
-            None => Flat::gathered(&self.layout, self.values()),
+            None => Flat::gathered(&self.layout, self.values().into_iter()),
         };
         let devices: Vec<Device> = spread.replicas.iter().map(Model::device).collect();
         let others = hand_out(&own, &devices, &*spread.collective);
@@ -143,8 +159,37 @@ impl Trainee {
     }
 
     pub(crate) fn masters_mut(&mut self) -> &mut [Master] {
-        self.copies = None;
+        (self.copies, self.states) = (None, None);
         &mut self.masters
+    }
+
+    /// Replaces value, mean and square of master `index`, which nobody else holds
+    /// ([`Trainee::hold_alone`]).
+    pub(crate) fn put(&mut self, index: usize, parts: [Vec<f32>; 3]) {
+        self.copies = None;
+        let Master { value, mean, square, .. } = &mut self.masters[index];
+        for (tensor, values) in [value, mean, square].into_iter().zip(parts) {
+            #[cfg(feature = "cuda")]
+            if self.states.is_some() && lm::nvidia::overwrite(tensor, &values) {
+                continue;
+            }
+            self.states = None;
+            *tensor = flat(values, &tensor.device());
+        }
+    }
+
+    /// Sees to it that nobody else holds the buffers that the masters are views of.
+    pub(crate) fn hold_alone(&mut self) {
+        #[cfg(feature = "cuda")]
+        if self.states.is_some() {
+            let (_, states, _) = self.changing();
+            for bucket in states.iter_mut().flat_map(|flat| &mut flat.buckets) {
+                if !crate::direct::sole(bucket) {
+                    *bucket = bucket.clone().mul_scalar(1.0);
+                }
+            }
+            self.settle();
+        }
     }
 
     /// Update number `step` (counted from 1) by `gradients`, as [`AdamW::step`] does it.
@@ -156,14 +201,37 @@ impl Trainee {
         optimizer.step(self.masters_mut(), gradients, step, lr)
     }
 
-    /// What an update beside burn changes where it lies: masters, and the copies that a full model computes
-    /// with, which are kept from now on.
+    /// What an update beside burn changes where it lies: the masters' values, means and squares, and the copies
+    /// that a full model computes with, which are kept from now on. The masters' own tensors are put aside, so
+    /// that a buffer tells whether somebody else holds it; [`Trainee::settle`] brings them back.
     #[cfg(feature = "cuda")]
-    pub(crate) fn changing(&mut self) -> (&mut [Master], Option<&mut Flat>) {
+    pub(crate) fn changing(&mut self) -> (&[Master], &mut [Flat; 3], Option<&mut Flat>) {
         if self.copies.is_none() && self.adapter.is_none() {
-            self.copies = Some(Flat::gathered(&self.layout, self.values()));
+            self.copies = Some(Flat::gathered(&self.layout, self.values().into_iter()));
         }
-        (&mut self.masters, self.copies.as_mut())
+        let (masters, layout) = (&mut self.masters, &self.layout);
+        let states = self.states.get_or_insert_with(|| {
+            let values = Flat::gathered(layout, masters.iter().map(|master| master.value.clone()));
+            let means = Flat::gathered(layout, masters.iter().map(|master| master.mean.clone()));
+            let squares = Flat::gathered(layout, masters.iter().map(|master| master.square.clone()));
+            [values, means, squares]
+        });
+        for master in masters.iter_mut() {
+            let aside = Master::aside();
+            (master.value, master.mean, master.square) = (aside.value, aside.mean, aside.square);
+        }
+        (masters, states, self.copies.as_mut())
+    }
+
+    /// Makes the masters' tensors views of the buffers.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn settle(&mut self) {
+        let Some(states) = &self.states else { return };
+        let [values, means, squares] = states.each_ref().map(Flat::parts);
+        let parts = values.into_iter().zip(means).zip(squares);
+        for (master, ((value, mean), square)) in self.masters.iter_mut().zip(parts) {
+            (master.value, master.mean, master.square) = (value, mean, square);
+        }
     }
 
     /// Replaces the values of master `index` by what `f` makes of them. Moments stay.
@@ -171,8 +239,7 @@ impl Trainee {
     /// # Panics
     /// When there is no such master.
     pub fn set(&mut self, index: usize, f: impl FnOnce(&mut [f32])) {
-        self.copies = None;
-        let master = &mut self.masters[index];
+        let master = &mut self.masters_mut()[index];
         let device = master.value.device();
         let mut values = floats(master.value.clone());
         f(&mut values);

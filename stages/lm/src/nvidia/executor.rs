@@ -86,6 +86,21 @@ pub fn borrow<const D: usize>(tensor: &Tensor<D>) -> Option<Borrowed> {
     raw::hold(tensor).map(|(gpu, pointer, leading, held)| Borrowed { pointer, leading, gpu, _held: held })
 }
 
+/// Buffers of burn tensors of one GPU, kept while this lives.
+pub struct BorrowedAll {
+    /// Addresses of the first numbers, in the tensors' order.
+    pub pointers: Vec<u64>,
+    /// The GPU they are on.
+    pub gpu: usize,
+    _held: Box<dyn std::any::Any + Send>,
+}
+
+/// Borrows the buffers of tensors without gaps, if all are on one GPU. Views of a few long buffers cost little
+/// more than the buffers.
+pub fn borrow_all(tensors: &[Tensor<1>]) -> Option<BorrowedAll> {
+    raw::hold_all(tensors).map(|(gpu, pointers, held)| BorrowedAll { pointers, gpu, _held: held })
+}
+
 impl Executor {
     fn new(gpu: usize) -> Option<Self> {
         let total = raw::total_memory(gpu)?;

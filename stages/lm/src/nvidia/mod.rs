@@ -28,4 +28,4 @@ pub use arena::Mark;
 pub use blas::{product, products};
 pub use cublas::{Operand, Product, Target, available as blas_available};
 pub(crate) use raw::{Held, enter, from_bytes, hold, wait};
-pub use raw::{memory, near, total_memory, view};
+pub use raw::{memory, near, overwrite, total_memory, view};

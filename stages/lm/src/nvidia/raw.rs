@@ -5,6 +5,7 @@
 //! only work of a millisecond is worth.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{LazyLock, Mutex};
 
 use burn::backend::Cuda;
@@ -84,6 +85,44 @@ pub(crate) fn hold<const D: usize>(tensor: &Tensor<D>) -> Option<(usize, u64, us
     let resource = tensor.client.get_resource::<Server>(tensor.handle.clone()).ok()?;
     let pointer = resource.resource().ptr;
     Some((gpu, pointer, leading, Box::new((resource, tensor.handle))))
+}
+
+/// GPU and addresses of tensors on it without gaps; those that are views of one buffer cost one question.
+pub(crate) fn hold_all(tensors: &[Tensor<1>]) -> Option<(usize, Vec<u64>, Held)> {
+    let (mut bases, mut held) = (HashMap::new(), Vec::new());
+    let mut pointers = Vec::with_capacity(tensors.len());
+    let mut gpu = None;
+    for tensor in tensors {
+        let tensor = tensor.clone().without_autodiff().try_into_primitive::<Cuda>().ok()?;
+        if tensor.meta.strides()[0] != 1 || *gpu.get_or_insert(index(&tensor)?) != index(&tensor)? {
+            return None;
+        }
+        let offset = tensor.handle.offset_start.unwrap_or_default();
+        let base = match bases.entry(tensor.handle.clone().binding().memory.id()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                let resource = tensor.client.get_resource::<Server>(tensor.handle.clone()).ok()?;
+                let base = *place.insert(resource.resource().ptr - offset);
+                held.push((resource, tensor.handle));
+                base
+            }
+        };
+        pointers.push(base + offset);
+    }
+    Some((gpu?, pointers, Box::new(held)))
+}
+
+/// Puts `values` where a tensor on a GPU lies, whoever holds it; false, and nothing done, for another one.
+pub fn overwrite(tensor: &Tensor<1>, values: &[f32]) -> bool {
+    let Some((gpu, pointer, _, _held)) = hold(tensor) else { return false };
+    if tensor.dtype() != DType::F32 || tensor.dims()[0] != values.len() {
+        return false;
+    }
+    // SAFETY: the buffer is as long and is kept until the copy is done; burn's work on it is waited for.
+    enter(gpu)
+        .and_then(|()| wait())
+        .and_then(|()| unsafe { result::memcpy_htod_sync(pointer, values) })
+        .is_ok()
 }
 
 /// The numbers `start..start + len` of a tensor on a GPU, as a view whatever the length; `None` for another

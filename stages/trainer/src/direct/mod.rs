@@ -27,7 +27,7 @@ mod tests;
 mod update;
 mod weights;
 
-pub(crate) use self::update::step;
+pub(crate) use self::update::{sole, step, updates};
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -2,12 +2,13 @@
 
 use burn::backend::Cuda;
 use burn::tensor::{DType, Tensor};
-use lm::nvidia::executor::{Borrowed, Executor, borrow, executor};
+use lm::model::Model;
+use lm::nvidia::executor::{Borrowed, Executor, borrow, borrow_all, executor};
 use lm::nvidia::kernel::{BUFFER, Scalar};
 
-use super::calls::{FULL, after};
+use super::calls::{FULL, HALF};
 use super::{WANTED, why_not_shape};
-use crate::flat::Flat;
+use crate::flat::{Flat, Place};
 use crate::fused::Adam;
 use crate::fused::kernels::{EACH, SQUARES, UNITS, update};
 use crate::optim::{AdamW, Master};
@@ -19,15 +20,23 @@ struct Changing {
     to: Option<(Tensor<1>, Borrowed)>,
 }
 
+/// Whether nobody else holds a tensor's buffer.
+///
+/// # Panics
+/// When it is on no GPU.
+pub(crate) fn sole(tensor: &mut Tensor<1>) -> bool {
+    let mut sole = false;
+    tensor.inplace(|tensor| {
+        let primitive = tensor.try_into_primitive::<Cuda>().expect("the caller saw that it is on a GPU");
+        sole = primitive.can_mut();
+        Tensor::from_primitive::<Cuda>(primitive)
+    });
+    sole
+}
+
 impl Changing {
     fn new(tensor: &mut Tensor<1>) -> Option<Self> {
-        let mut sole = false;
-        tensor.inplace(|tensor| {
-            let primitive = tensor.try_into_primitive::<Cuda>().expect("the caller saw that it is on a GPU");
-            sole = primitive.can_mut();
-            Tensor::from_primitive::<Cuda>(primitive)
-        });
-        let to = match sole {
+        let to = match sole(tensor) {
             true => None,
             false => {
                 let fresh = Tensor::empty(tensor.dims(), (&tensor.device(), tensor.dtype()));
@@ -50,14 +59,39 @@ impl Changing {
     }
 }
 
+/// The buffers of one kind of numbers.
+struct Buffers(Vec<Changing>);
+
+impl Buffers {
+    fn new(flat: &mut Flat) -> Option<Self> {
+        flat.buckets.iter_mut().map(Changing::new).collect::<Option<_>>().map(Self)
+    }
+
+    /// Where the numbers of `bytes` bytes at `place` come from and go to.
+    fn at(&self, place: &Place, bytes: usize) -> [u64; 2] {
+        self.0[place.bucket].pointers().map(|pointer| pointer + (place.start * bytes) as u64)
+    }
+
+    fn finish(self, flat: &mut Flat) {
+        self.0.into_iter().zip(&mut flat.buckets).for_each(|(changing, bucket)| changing.finish(bucket));
+    }
+}
+
 /// What the update of one master reads and writes.
 struct Slot {
-    parts: [Changing; 3],
+    /// Value, mean and square: from, to.
+    parts: [[u64; 2]; 3],
     /// Where the copy in the model's number format goes.
     copy: Option<u64>,
-    gradient: Borrowed,
+    gradient: u64,
     len: usize,
     shape: usize,
+}
+
+/// Whether a model on this device, of this shape and number format, is updated this way.
+pub(crate) fn updates(base: &Model) -> bool {
+    let on_gpu = base.device() != burn::tensor::Device::flex();
+    *WANTED && on_gpu && why_not_shape(base.config(), base.dtype()).is_none()
 }
 
 /// [`AdamW::step`] this way: the norm of all gradients; `None` where it does not go and nothing was done.
@@ -65,17 +99,44 @@ pub(crate) fn step(
     trainee: &mut Trainee,
     optimizer: &AdamW,
     gradients: &[Tensor<1>],
-    (step, lr): (u64, f64),
+    at: (u64, f64),
 ) -> Option<f64> {
-    let base = trainee.base();
-    let on_gpu = base.device() != burn::tensor::Device::flex();
-    if !*WANTED || !on_gpu || why_not_shape(base.config(), base.dtype()).is_some() || gradients.is_empty() {
+    let f32s = gradients.iter().all(|g| g.dtype() == DType::F32 && g.dims()[0] < u32::MAX as usize);
+    if !updates(trainee.base()) || gradients.is_empty() || !f32s {
         return None;
     }
-    trainee.changing();
-    let (slots, buckets) = lm::nvidia::near(&gradients[0], || slots(trainee.changing(), gradients))?;
-    let gpu = slots[0].gradient.gpu;
-    let shared = executor(gpu)?;
+    let norm = step_on(trainee.changing(), optimizer, gradients, at);
+    trainee.settle();
+    norm
+}
+
+/// [`step`] on a trainee's buffers.
+fn step_on(
+    (masters, states, copies): (&[Master], &mut [Flat; 3], Option<&mut Flat>),
+    optimizer: &AdamW,
+    gradients: &[Tensor<1>],
+    (step, lr): (u64, f64),
+) -> Option<f64> {
+    let borrowed = borrow_all(gradients)?;
+    let shared = executor(borrowed.gpu)?;
+    let places = states[0].places().to_vec();
+    let [values, means, squares] = states;
+    let parts = [Buffers::new(values)?, Buffers::new(means)?, Buffers::new(squares)?];
+    let copied = match copies {
+        Some(copies) => Some((Buffers::new(copies)?, copies)),
+        None => None,
+    };
+    let slot = |((place, master), &gradient): ((&Place, &Master), &u64)| Slot {
+        parts: parts.each_ref().map(|buffers| buffers.at(place, FULL)),
+        copy: copied.as_ref().map(|(buffers, _)| buffers.at(place, HALF)[1]),
+        gradient,
+        len: place.len,
+        shape: master.shape.len(),
+    };
+    let slots: Vec<Slot> = places.iter().zip(masters).zip(&borrowed.pointers).map(slot).collect();
+    if slots.iter().zip(gradients).any(|(slot, gradient)| slot.len != gradient.dims()[0]) {
+        return None;
+    }
     let mut e = Executor::enter(&shared);
     let e = &mut *e;
     let mark = e.mark();
@@ -89,68 +150,26 @@ pub(crate) fn step(
     e.finish();
     e.release(mark);
     if norm.is_finite() {
-        let (masters, copies) = trainee.changing();
-        for (slot, master) in slots.into_iter().zip(masters) {
-            let [value, mean, square] = slot.parts;
-            value.finish(&mut master.value);
-            mean.finish(&mut master.mean);
-            square.finish(&mut master.square);
-        }
-        if let Some(copies) = copies {
-            buckets.into_iter().zip(&mut copies.buckets).for_each(|(bucket, copy)| bucket.finish(copy));
+        let [of_values, of_means, of_squares] = parts;
+        of_values.finish(values);
+        of_means.finish(means);
+        of_squares.finish(squares);
+        if let Some((buffers, copies)) = copied {
+            buffers.finish(copies);
         }
     }
     Some(norm)
 }
 
-/// What the update of every master reads and writes, and the buffers of the copies.
-fn slots(
-    (masters, mut copies): (&mut [Master], Option<&mut Flat>),
-    gradients: &[Tensor<1>],
-) -> Option<(Vec<Slot>, Vec<Changing>)> {
-    let places = copies.as_deref().map(|copies| copies.places().to_vec());
-    let buckets = match &mut copies {
-        Some(copies) => copies.buckets.iter_mut().map(Changing::new).collect::<Option<Vec<_>>>()?,
-        None => Vec::new(),
-    };
-    let slot = |(index, (master, gradient)): (usize, (&mut Master, &Tensor<1>))| {
-        let place = places.as_ref().map(|places| places[index]);
-        let copy = place.map(|place| after(buckets[place.bucket].pointers()[1], place.start));
-        Slot::new(master, copy, gradient)
-    };
-    let slots = masters.iter_mut().zip(gradients).enumerate().map(slot).collect::<Option<Vec<_>>>()?;
-    Some((slots, buckets))
-}
-
 impl Slot {
-    fn new(master: &mut Master, copy: Option<u64>, gradient: &Tensor<1>) -> Option<Self> {
-        let len = gradient.dims()[0];
-        let f32s = [&master.value, &master.mean, &master.square, gradient];
-        if len >= u32::MAX as usize || f32s.iter().any(|t| t.dtype() != DType::F32 || t.dims()[0] != len) {
-            return None;
-        }
-        Some(Self {
-            gradient: borrow(gradient)?,
-            parts: [
-                Changing::new(&mut master.value)?,
-                Changing::new(&mut master.mean)?,
-                Changing::new(&mut master.square)?,
-            ],
-            copy,
-            len,
-            shape: master.shape.len(),
-        })
-    }
-
     fn launch(&self, e: &mut Executor, with: Adam) {
-        let [value, mean, square] = self.parts.each_ref().map(Changing::pointers);
+        let [value, mean, square] = self.parts;
         let copied = self.copy.is_some();
         let copy = self.copy.unwrap_or(value[1]);
         let numbers = [with.clip, with.decay, with.beta1, with.beta2, with.rate, with.root, with.eps];
         let mut scalars: Vec<Scalar> = vec![self.len.into()];
         scalars.extend(numbers.map(|number| Scalar::F32(number as f32)));
-        let buffers =
-            [value[0], mean[0], square[0], self.gradient.pointer, value[1], mean[1], square[1], copy];
+        let buffers = [value[0], mean[0], square[0], self.gradient, value[1], mean[1], square[1], copy];
         // SAFETY: all are of the same length, which `new` saw, and are held until the stream is done.
         unsafe {
             e.launch(
@@ -201,7 +220,7 @@ fn global_norm(e: &mut Executor, slots: &[Slot]) -> f64 {
             e.launch(
                 ("square_sums", 0),
                 ([cubes, 1, 1], UNITS),
-                &[slot.gradient.pointer, sums],
+                &[slot.gradient, sums],
                 &[slot.len.into(), offset.into()],
                 |(s, p, t)| update::square_sums::SquareSums::new(s, p, t, BUFFER, BUFFER, (), ()),
             );
