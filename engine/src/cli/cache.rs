@@ -32,7 +32,8 @@ enum Command {
     /// Remove what has not been used for long, or until the cache is small enough.
     ///
     /// Pinned results, results that a live run uses, and whatever is younger than the grace period
-    /// stay. Without a limit only content that no result refers to goes.
+    /// stay; a run that may only read the cache cannot say what it uses. Without a limit only content
+    /// that no result refers to goes.
     Gc(GcArgs),
     /// Read every file and compare it with its digest; damaged results are removed.
     Verify,

@@ -115,10 +115,11 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
         Some(claimed) => claimed,
         None => return Ok(Verdict::Stopped { resumable: false }),
     };
-    if stage.cache
-        && !task.forced
-        && let Some(record) = store.lookup(&key).map_err(store_error)?.and_then(servable)
-    {
+    let found = match stage.cache && !task.forced {
+        true => found(shared, &key).map_err(store_error)?,
+        false => None,
+    };
+    if let Some(record) = found {
         claim.abandon().map_err(store_error)?;
         return Ok(Verdict::Hit(Box::new(record)));
     }
@@ -199,6 +200,14 @@ fn try_attempt(shared: &Shared, task: &Task, log: &Path, tx: &Sender<Msg>) -> Re
     };
     let record = claim.commit(parts, meta).map_err(store_error)?;
     Ok(Verdict::Ran(Box::new(record)))
+}
+
+/// The record of a key, noted as used.
+fn found(shared: &Shared, key: &Key) -> Result<Option<Record>, StoreError> {
+    let _turn = shared.store.shared_turn()?;
+    let record = shared.store.lookup(key)?.and_then(servable);
+    shared.session.uses(record.iter().map(|record| &record.key));
+    Ok(record)
 }
 
 /// Claims the key; says so when another process has it, and gives up when asked to stop.

@@ -157,6 +157,8 @@ impl<'r, 'a> Scheduler<'r, 'a> {
                 break;
             }
             let (shared, board, fresh) = (self.shared, &self.board, &self.fresh);
+            // Until what is found has been noted. A store that cannot lock has no session, thus no run.
+            let turn = shared.store.shared_turn();
             let look_up = |index: &usize| look_up(shared, board, fresh, *index);
             let looked: Vec<Looked> = if wave.len() < PARALLEL_FROM {
                 wave.iter().map(look_up).collect()
@@ -168,6 +170,7 @@ impl<'r, 'a> Scheduler<'r, 'a> {
                 _ => None,
             });
             self.shared.session.uses(hits);
+            drop(turn);
             for (index, looked) in wave.into_iter().zip(looked) {
                 if !self.board.is_resolvable(index) {
                     continue;
@@ -268,7 +271,6 @@ impl<'r, 'a> Scheduler<'r, 'a> {
         let stage = self.shared.stage(index).name.clone();
         match verdict {
             Verdict::Hit(record) => {
-                self.shared.session.uses([&record.key]);
                 let cached = self.cached(index, &record);
                 (self.emit)(Event::Cached { stages: vec![cached] });
                 self.done(index, record, false);

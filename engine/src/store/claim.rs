@@ -52,8 +52,8 @@ impl Store {
     ) -> Result<Claim<'_>, StoreError> {
         let mut on_wait = Some(on_wait);
         loop {
-            let (mut lock, folder) = self.open_claim(key)?;
-            if !is_free(&lock, &folder)? {
+            let (mut lock, folder, free) = self.open_claim(key)?;
+            if !free {
                 if let Some(on_wait) = on_wait.take() {
                     on_wait(read_holder(&mut lock));
                 }
@@ -68,8 +68,8 @@ impl Store {
     /// Claims a key only if nobody has it.
     pub fn try_claim(&self, key: &Key, me: &Holder) -> Result<Result<Claim<'_>, Option<Holder>>, StoreError> {
         loop {
-            let (mut lock, folder) = self.open_claim(key)?;
-            if !is_free(&lock, &folder)? {
+            let (mut lock, folder, free) = self.open_claim(key)?;
+            if !free {
                 return Ok(Err(read_holder(&mut lock)));
             }
             if let Some(claim) = self.finish_claim(lock, folder, me)? {
@@ -90,12 +90,14 @@ impl Store {
         self.root.join("inflight").join(key.to_string())
     }
 
-    fn open_claim(&self, key: &Key) -> Result<(File, PathBuf), StoreError> {
+    /// The lock of a key, its folder, and whether the lock was free: then we have it.
+    fn open_claim(&self, key: &Key) -> Result<(File, PathBuf, bool), StoreError> {
         if !self.writable {
             return Err(StoreError::ReadOnly(self.root.clone()));
         }
         let folder = self.inflight(key);
         let path = folder.join("lock");
+        let _turn = self.shared_turn()?;
         loop {
             match fs::create_dir_all(&folder) {
                 // A finishing holder removed the folder between the attempt to make it and the look
@@ -104,7 +106,10 @@ impl Store {
                 made => made.at(&folder)?,
             }
             match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) {
-                Ok(file) => return Ok((file, folder)),
+                Ok(file) => {
+                    let free = is_free(&file, &folder)?;
+                    return Ok((file, folder, free));
+                }
                 // A finishing holder removed the folder in between.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(StoreError::io(&path, error)),
@@ -171,6 +176,8 @@ impl Claim<'_> {
     pub fn commit(self, parts: KeyParts, meta: RecordMeta) -> Result<Record, StoreError> {
         let out = self.folder.join("out");
         let entries = list_folder(&out, false, None).map_err(|error| error.within(&out))?;
+        // From the first blob to the record that keeps it.
+        let _turn = self.store.shared_turn()?;
         for entry in &entries {
             self.store.adopt_blob(&out.join(&entry.path), entry)?;
         }
@@ -178,12 +185,13 @@ impl Claim<'_> {
         self.store.write_tree(&output, &entries)?;
         let record = Record { key: parts.key(), parts, output, entries, meta };
         write_json(&self.store.record_path(&record.key), &record, true)?;
-        self.abandon()?;
+        remove_claimed(&self.folder)?;
         Ok(record)
     }
 
     /// Gives the key up and drops its resumable state.
     pub fn abandon(self) -> Result<(), StoreError> {
+        let _turn = self.store.shared_turn()?;
         remove_claimed(&self.folder)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -116,11 +117,13 @@ impl Store {
     }
 
     /// Removes what the policy allows. Pinned records, records that a live run uses, and
-    /// everything within the grace period stay.
+    /// everything within the grace period stay. Waits for runs that are putting results there, and
+    /// they wait until it is through.
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
         if !self.writable {
             return Err(StoreError::ReadOnly(self.root.clone()));
         }
+        let _turn = if policy.dry_run { self.shared_turn()? } else { self.lone_turn()? };
         let now = SystemTime::now();
         let age = |time: SystemTime| now.duration_since(time).unwrap_or_default();
         let (listed, _) = self.list();
@@ -271,11 +274,15 @@ impl Store {
             if lock.as_ref().is_some_and(|lock| lock.try_lock().is_err()) {
                 continue;
             }
+            if !policy.dry_run {
+                match remove_claimed(&item.path()) {
+                    // Its owner was faster.
+                    Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+                    removed => removed?,
+                }
+            }
             report.unfinished += 1;
             report.bytes += bytes;
-            if !policy.dry_run {
-                remove_claimed(&item.path())?;
-            }
         }
         Ok(())
     }

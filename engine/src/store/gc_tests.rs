@@ -157,3 +157,48 @@ fn the_collector_removes_what_killed_processes_left_half_made() {
     assert!(store.lookup(&record.key).unwrap().is_some());
     assert!(store.existing_view(&record).is_some());
 }
+
+/// Whatever the moment at which collectors that spare nothing come by, what a run has computed or
+/// found stays for it, and neither fails.
+#[test]
+fn the_collector_takes_nothing_from_a_run_at_any_moment() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let ended = AtomicBool::new(false);
+    let collect = || {
+        let policies = [everything(), GcPolicy { max_age: Some(Duration::ZERO), ..everything() }];
+        for policy in policies.iter().cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
+            store.gc(policy).unwrap();
+        }
+    };
+    let serve = |run: i64| {
+        for round in 0..25 {
+            let session = store.session("e", &format!("{run}-{round}")).unwrap();
+            // The other run finds the odd ones, as long as they stay.
+            let n = if round % 2 == 0 { 1000 * run + round } else { round };
+            let key = parts(n).key();
+            let found = {
+                let _turn = store.shared_turn().unwrap();
+                session.uses([&key]);
+                store.lookup(&key).unwrap()
+            };
+            let content = n.to_string();
+            let record = found.unwrap_or_else(|| compute(&store, n, &[("a", "shared"), ("d/b", &content)]));
+            for _ in 0..3 {
+                assert_eq!(store.lookup(&key).unwrap().as_ref(), Some(&record));
+                let view = store.view(&record).unwrap();
+                assert_eq!(fs::read_to_string(view.join("a")).unwrap(), "shared");
+                assert_eq!(fs::read_to_string(view.join("d/b")).unwrap(), content);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(collect);
+        scope.spawn(collect);
+        let runs = [1, 2].map(|run| scope.spawn(move || serve(run)));
+        let ends = runs.map(|run| run.join());
+        ended.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+}

@@ -6,6 +6,7 @@
 //! - [`view`]: read-only folders that show an artifact under its names.
 //! - [`publish`]: copies of artifacts for people.
 //! - [`session`]: what a run uses, so that the collector leaves it alone.
+//! - [`turn`]: what the collector must not come between.
 //! - [`gc`]: listing, pinning, collecting and verifying.
 //!
 //! A blob is `fsync`ed and renamed into place before the record that names it is written, so a
@@ -18,6 +19,7 @@ pub mod gc;
 pub mod publish;
 pub mod record;
 pub mod session;
+pub mod turn;
 pub mod view;
 
 use std::collections::HashMap;
@@ -191,6 +193,7 @@ impl Store {
         meta.accepted.get_or_insert(record.key);
         stage.clone_into(&mut meta.stage);
         let record = Record { key: parts.key(), parts, meta, ..record.clone() };
+        let _turn = self.shared_turn()?;
         write_json(&self.record_path(&record.key), &record, true)?;
         Ok(record)
     }

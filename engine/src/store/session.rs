@@ -30,6 +30,7 @@ impl Store {
         if !self.writable {
             return Ok(Session { notes: None, live, kept });
         }
+        let _turn = self.shared_turn()?;
         fs::create_dir_all(&folder).at(&folder)?;
         let file = OpenOptions::new().create(true).write(true).truncate(true).open(&live).at(&live)?;
         file.lock().at(&live)?;
@@ -84,7 +85,8 @@ pub(super) struct LastUse {
 }
 
 impl Session {
-    /// Notes keys that the run relies on from now on. On disk before this returns.
+    /// Notes keys that the run relies on from now on. On disk before this returns. A record found in
+    /// the store is safe from the collector only if it is noted in the turn in which it was found.
     pub fn uses<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
         let Some(notes) = &self.notes else { return };
         let mut notes = notes.lock().expect("session lock");

@@ -26,6 +26,7 @@ impl Store {
         if !self.writable {
             return Err(StoreError::ReadOnly(self.root.clone()));
         }
+        let _turn = self.shared_turn()?;
         let parent = view.parent().expect("views lie in a folder");
         fs::create_dir_all(parent).at(parent)?;
         let temporary = super::temporary_folder().prefix(TEMPORARY).tempdir_in(parent).at(parent)?;

@@ -177,3 +177,37 @@ fn different_experiments_do_not_wait_for_each_other() {
     signal(first.id(), libc::SIGTERM);
     assert_eq!(Ran::of(first.wait_with_output().unwrap()).code, 130);
 }
+
+/// Runs beside collectors that spare nothing but what a live run uses: results of the run before are
+/// found and taken at every moment, and no run fails by that.
+#[test]
+fn collectors_at_any_moment_fail_no_run() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mut text = "[stage.s0]\nkind = \"write\"\ntext = \"alpha\"\n".to_owned();
+    for n in 1..8 {
+        text += &format!("[stage.s{n}]\nkind = \"concat\"\nalso = \"@s{}\"\nprefix = \"{n}\"\n", n - 1);
+    }
+    let place = Place::new(&(text + "publish = \"end\"\n"));
+    place.succeed(&[]);
+    let store = Store::open(&place.path("cache")).unwrap();
+    let ended = AtomicBool::new(false);
+    let collect = |max_age| {
+        let policy = GcPolicy { max_size: Some(0), max_age, grace: Duration::ZERO, dry_run: false };
+        while !ended.load(Ordering::Relaxed) {
+            store.gc(&policy)?;
+            // Locks are not handed out in order: who comes by all the time would keep the run out.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok::<_, engine::store::StoreError>(())
+    };
+    std::thread::scope(|scope| {
+        let collectors = [None, Some(Duration::ZERO)].map(|age| scope.spawn(move || collect(age)));
+        let ran: Vec<Ran> = (0..6).map(|_| place.run(&[])).collect();
+        ended.store(true, Ordering::Relaxed);
+        collectors.into_iter().for_each(|collector| collector.join().unwrap().unwrap());
+        for ran in ran {
+            assert_eq!(ran.code, 0, "{ran:#?}");
+        }
+    });
+    assert_eq!(place.read("results/toy/end/out.txt"), "7654321alpha");
+}
