@@ -27,7 +27,7 @@ pub struct Question {
 /// Reads questions from JSON lines; `path` may be a folder that holds `test.jsonl`.
 ///
 /// # Errors
-/// A row without a question or an answer, naming file and row.
+/// A row without a question or an answer, or with an empty one, naming file and row.
 pub fn read_questions(path: &Path, limit: Option<usize>) -> Result<Vec<Question>, StageError> {
     let rows: Vec<Map<String, Value>> = read_lines(path, "test.jsonl")?;
     let questions = rows
@@ -50,10 +50,15 @@ fn question(number: usize, row: &Map<String, Value>, path: &Path) -> Result<Ques
             .with_help("a row needs `problem` or `question`, and `answer` or `solution`")
     };
     let solution = text(&["solution"]);
+    let gold = text(&["answer"]).or_else(|| solution.clone()).ok_or_else(|| missing("answer"))?;
+    if !grader::states_answer(&gold) {
+        let row = format!("{}: row {} has an empty answer", path.display(), number + 1);
+        return Err(StageError::input(row).with_help("write the correct answer, or leave the row out"));
+    }
     Ok(Question {
         id: text(&["unique_id", "id"]).unwrap_or_else(|| number.to_string()),
         problem: text(&["problem", "question"]).ok_or_else(|| missing("question"))?,
-        gold: text(&["answer"]).or_else(|| solution.clone()).ok_or_else(|| missing("answer"))?,
+        gold,
         solution: solution.or_else(|| text(&["answer"])),
         level: text(&["level"]),
         subject: text(&["subject", "type"]),
@@ -98,5 +103,12 @@ mod tests {
         let error = read("{\"problem\":\"p\",\"answer\":\"1\"}\n{\"problem\":\"p\"}").unwrap_err();
         assert!(error.message.contains("row 2 has no answer"), "{error}");
         assert!(read("").is_err());
+        for empty in ["", "$$", "  ", "\\\\boxed{}"] {
+            let rows = format!(
+                "{{\"problem\":\"p\",\"answer\":\"1\"}}\n{{\"problem\":\"p\",\"answer\":\"{empty}\"}}"
+            );
+            let error = read(&rows).unwrap_err();
+            assert!(error.message.contains("row 2 has an empty answer"), "{error}");
+        }
     }
 }

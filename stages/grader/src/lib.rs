@@ -116,6 +116,18 @@ fn with_choice_rule(pred: String, text: &str, gold: &str) -> String {
     }
 }
 
+/// Whether a gold states an answer: blanks, dollar signs and the brackets of formulas are none. Qwen's
+/// rules take every answer to an empty gold for right, so that a caller must refuse it.
+pub fn states_answer(gold: &str) -> bool {
+    let mut answer = final_answer(gold);
+    for bracket in ["\\(", "\\)", "\\[", "\\]"] {
+        answer = answer.replace(bracket, "");
+    }
+    // `####` with nothing behind it is where GSM8K's answer should stand.
+    let answer = if gold.trim_end().ends_with("####") { "" } else { &answer };
+    answer.chars().any(|c| !c.is_whitespace() && c != '$')
+}
+
 /// The final answer within a gold: the box of a worked solution, what follows `####`, or itself.
 pub fn final_answer(gold: &str) -> String {
     if gold.contains('#')

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 
 use crate::summary::Summary;
-use crate::{Verdict, grade_answer, grade_output};
+use crate::{Verdict, grade_answer, grade_output, states_answer};
 
 /// A line that could not be graded.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,6 +31,9 @@ pub fn grade_line(line: &str, default_data_name: &str) -> Result<(Value, Verdict
         Err(e) => return Err(format!("not JSON: {e}")),
     };
     let gold = text_of(&row, "gold")?.ok_or("`gold` is missing; add the correct answer")?;
+    if !states_answer(&gold) {
+        return Err("`gold` is empty; write the correct answer".into());
+    }
     let data_name = text_of(&row, "data_name")?.unwrap_or_else(|| default_data_name.to_string());
     let verdict = match (text_of(&row, "pred")?, text_of(&row, "text")?) {
         (Some(_), Some(_)) => return Err("has both `pred` and `text`; keep one".into()),

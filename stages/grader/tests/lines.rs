@@ -133,3 +133,15 @@ fn retries_are_counted_apart() {
     assert_eq!((retries.total, retries.first_correct, retries.retried), (3, 1, 2));
     assert_eq!((retries.rescued, retries.spoiled, retries.final_correct), (1, 0, 2));
 }
+
+#[test]
+fn a_gold_without_an_answer_is_refused() {
+    for gold in ["", "  ", "$$", "$ $", "\\\\( \\\\)", "\\\\boxed{}", "2 + 2 is\\n#### "] {
+        let line = format!(r#"{{"pred": "1", "gold": "{gold}"}}"#);
+        let problem = grade_line(&line, "gsm8k").unwrap_err();
+        assert!(problem.contains("`gold` is empty"), "{line}: {problem}");
+    }
+    for gold in ["0", "$x$", "\\\\{\\\\}", "\\\\emptyset", "2 + 2 is\\n#### 4", "So \\\\boxed{4}.", "{}"] {
+        grade_line(&format!(r#"{{"pred": "1", "gold": "{gold}"}}"#), "math").unwrap();
+    }
+}

@@ -217,6 +217,14 @@ impl Stage for Grade {
             return Err(StageError::input(format!("{}: no samples to grade", self.samples))
                 .with_help("check the evaluation's questions and `limit`"));
         }
+        if let Some((row, sample)) =
+            samples.iter().enumerate().find(|(_, sample)| !grader::states_answer(&sample.gold))
+        {
+            let problem =
+                format!("{}: sample {} (question `{}`) has an empty gold", self.samples, row + 1, sample.id);
+            return Err(StageError::input(problem)
+                .with_help("give the question its correct answer, or leave it out and evaluate again"));
+        }
         let total = samples.len() as u64;
         let mut summary = Summary { benchmark: self.benchmark.clone(), ..Summary::default() };
         let path = ctx.out().join("graded.jsonl");
@@ -317,6 +325,15 @@ mod tests {
     #[test]
     fn nothing_to_grade_is_an_input_error() {
         assert!(run("\n", VerdictRule::Qwen).unwrap_err().message.contains("no samples"));
+    }
+
+    #[test]
+    fn an_empty_gold_is_an_input_error() {
+        let lines =
+            "{\"id\":\"a\",\"gold\":\"1\",\"text\":\"1\"}\n{\"id\":\"b\",\"gold\":\"$$\",\"text\":\"1\"}\n";
+        let error = run(lines, VerdictRule::Qwen).unwrap_err();
+        assert_eq!(error.tier, Tier::Input);
+        assert!(error.message.contains("sample 2 (question `b`) has an empty gold"), "{error}");
     }
 
     #[test]
