@@ -14,6 +14,7 @@ pub mod axis;
 pub mod curves;
 pub mod dag;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -268,14 +269,18 @@ pub fn fitted(text: &str, size: f64, width: f64) -> String {
     format!("{}…", start.trim_end())
 }
 
-/// Draws an SVG of this module as PNG, at twice its size.
+/// Draws an SVG of this module as PNG, at twice its size. A character that the font lacks, which would
+/// leave a gap, is drawn as its code point: `U+2135`.
 pub fn png(svg: &str) -> Result<Vec<u8>, String> {
-    let mut fonts = usvg::fontdb::Database::new();
-    fonts.load_font_data(include_bytes!("fonts/Inter-Regular.ttf").to_vec());
-    fonts.load_font_data(include_bytes!("fonts/Inter-SemiBold.ttf").to_vec());
-    fonts.set_sans_serif_family("Inter");
-    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
-    let tree = usvg::Tree::from_str(svg, &options).map_err(|e| e.to_string())?;
+    let mut tree = parse(svg)?;
+    let lacking = lacking(tree.root());
+    if !lacking.is_empty() {
+        let named = |c: char| match lacking.contains(&c) {
+            true => format!("U+{:04X}", u32::from(c)),
+            false => c.to_string(),
+        };
+        tree = parse(&svg.chars().map(named).collect::<String>())?;
+    }
     let size = tree.size().to_int_size();
     let scaled = |pixels: u32| (pixels as f32 * PNG_SCALE) as u32;
     let mut pixels =
@@ -284,3 +289,32 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
     resvg::render(&tree, scale, &mut pixels.as_mut());
     pixels.encode_png().map_err(|e| e.to_string())
 }
+
+/// The characters of the texts in a group for which the font has no glyph.
+fn lacking(group: &usvg::Group) -> BTreeSet<char> {
+    let mut found = BTreeSet::new();
+    for node in group.children() {
+        match node {
+            usvg::Node::Group(group) => found.extend(lacking(group)),
+            usvg::Node::Text(text) => {
+                let glyphs = text.layouted().iter().flat_map(|span| &span.positioned_glyphs);
+                // Glyph 0 stands for what a font does not have.
+                found.extend(glyphs.filter(|glyph| glyph.id.0 == 0).flat_map(|glyph| glyph.text.chars()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn parse(svg: &str) -> Result<usvg::Tree, String> {
+    let mut fonts = usvg::fontdb::Database::new();
+    fonts.load_font_data(include_bytes!("fonts/Inter-Regular.ttf").to_vec());
+    fonts.load_font_data(include_bytes!("fonts/Inter-SemiBold.ttf").to_vec());
+    fonts.set_sans_serif_family("Inter");
+    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
+    usvg::Tree::from_str(svg, &options).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,7 @@ impl Chart {
 
 impl Stage for Chart {
     const KIND: &'static str = "chart";
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 
     fn outputs(&self) -> Vec<String> {
         let mut outputs = Vec::new();
