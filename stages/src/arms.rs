@@ -17,6 +17,11 @@ pub struct Arm {
 }
 
 impl Arm {
+    /// An arm without a label of its own.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), label: String::new() }
+    }
+
     /// What people read.
     pub fn label(&self) -> &str {
         if self.label.is_empty() { &self.name } else { &self.label }
@@ -184,7 +189,18 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Tables of claims that belong to no arm, and values that are no numbers.
+    /// Row and benchmark of each claim.
+    pub fn about(&self) -> Vec<(&'a str, &'a str)> {
+        let rows = self.0.as_object().into_iter().flatten();
+        rows.flat_map(|(arm, row)| {
+            let benchmarks = row.as_object().into_iter().flatten();
+            benchmarks.map(move |(benchmark, _)| (arm.as_str(), benchmark.as_str()))
+        })
+        .collect()
+    }
+
+    /// Tables of claims that belong to no arm, values that are no numbers, and numbers that no accuracy,
+    /// difference or probability can be.
     pub fn problems(&self, arms: &[Arm]) -> Vec<ParamProblem> {
         let mut problems = Vec::new();
         let mut add = |param: String, message: String, help: &str| {
@@ -215,6 +231,18 @@ impl<'a> Claims<'a> {
                     }
                     other => vec![other],
                 };
+                for (what, low, high) in [("accuracy", 0.0, 100.0), ("delta", -100.0, 100.0), ("p", 0.0, 1.0)]
+                {
+                    let stated = value.get(what).or(Some(value).filter(|_| what == "accuracy"));
+                    if let Some(number) = stated.and_then(Value::as_f64).filter(|n| !(low..=high).contains(n))
+                    {
+                        add(
+                            format!("claims.{arm}.{benchmark}"),
+                            format!("{what} {number} is not between {low} and {high}"),
+                            "accuracies are in percent, differences in percentage points, p is a share of 1",
+                        );
+                    }
+                }
                 let side = value.get("direction");
                 let none = numbers.is_empty() && side.is_none();
                 let right =
@@ -271,6 +299,28 @@ mod tests {
         assert_eq!(params, ["claims.base.math500", "claims.lora.math500"]);
         assert_eq!(Claims::new(&table).of("lora", "amc23", "base").direction, Some(Direction::Up));
         assert_eq!(Claims::new(&json!(3)).problems(&[])[0].param, "claims");
+    }
+
+    #[test]
+    fn claims_beyond_all_numbers_are_refused() {
+        let of = |claim: Value| Claims::new(&json!({"a": {"b": claim}})).problems(&[]);
+        for beyond in [
+            json!(500),
+            json!(-1),
+            json!({"accuracy": 100.5}),
+            json!({"delta": -101}),
+            json!({"delta": 1, "p": 1.5}),
+        ] {
+            let found = of(beyond.clone());
+            assert_eq!(found.len(), 1, "{beyond}: {found:?}");
+            assert!(
+                found[0].param == "claims.a.b" && found[0].message.contains("is not between"),
+                "{found:?}"
+            );
+        }
+        for fine in [json!(0), json!(100), json!({"accuracy": 62.5, "delta": -100, "p": 0.03})] {
+            assert_eq!(of(fine), []);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use engine::kind::StageError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arms::Claim;
+use crate::arms::{Claim, Claims};
 use crate::stats::Interval;
 
 /// What `table.json` holds.
@@ -21,6 +21,30 @@ pub struct Table {
     pub claims: Value,
     /// The manifest's deviations.
     pub deviations: Value,
+}
+
+impl Table {
+    /// The claims about rows or benchmarks that were not measured, in words: `lora` on `math500`.
+    pub fn unmeasured(&self) -> Vec<String> {
+        let measured = |arm: &str, benchmark: &str| {
+            let mut there = self.benchmarks.iter().filter(|there| there.name == benchmark);
+            there.any(|there| there.rows.iter().any(|row| row.arm == arm))
+        };
+        let claims = Claims::new(&self.claims).about();
+        let missing = claims.into_iter().filter(|(arm, benchmark)| !measured(arm, benchmark));
+        let mut told: Vec<String> = missing.map(|(arm, benchmark)| format!("{arm} on {benchmark}")).collect();
+        told.sort();
+        told
+    }
+
+    /// What was measured, in words, for those who look for a claim that was not.
+    pub fn measured(&self) -> String {
+        let rows = |benchmark: &Benchmark| {
+            let arms: Vec<&str> = benchmark.rows.iter().map(|row| row.arm.as_str()).collect();
+            format!("{} ({})", benchmark.name, arms.join("; "))
+        };
+        self.benchmarks.iter().map(rows).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Every arm on one benchmark.
@@ -144,7 +168,8 @@ pub struct Comparison {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub per_run: Vec<f64>,
     /// 95 % interval of the mean difference over runs (Student's t): what another training may bring,
-    /// which the interval by question does not tell; none for one run.
+    /// which the interval by question does not tell; none for one run, and none where the runs do not
+    /// differ: a few that agree by chance say nothing about the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_runs: Option<Interval>,
 }
@@ -156,6 +181,14 @@ impl Comparison {
         let Interval { low, high } = self.reach();
         let agreed = self.mcnemar_p.is_none_or(|p| p < 0.05);
         (agreed && (low > 0.0 || high < 0.0)).then_some(low > 0.0)
+    }
+
+    /// Whether several runs lie closer together than chance between the questions alone would tell: they
+    /// do not differ, or their interval is narrower than that by question. It is no certainty then about
+    /// another training, and the wider interval counts.
+    pub fn runs_agree_closely(&self) -> bool {
+        let width = |interval: Interval| interval.high - interval.low;
+        self.per_run.len() > 1 && self.over_runs.is_none_or(|runs| width(runs) < width(self.interval))
     }
 
     /// The range that holds both intervals, over questions and over runs.

@@ -133,6 +133,7 @@ fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
         changed,
         // No difference is larger than all questions.
         over_runs: stats::student_mean(&per_run)
+            .filter(|runs| runs.high - runs.low > 1e-9)
             .map(|runs| Interval { low: runs.low.max(-1.0), high: runs.high.min(1.0) }),
         per_run,
     }

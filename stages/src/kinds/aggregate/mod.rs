@@ -30,7 +30,8 @@ use compute::RunSamples;
 /// (seeds) or several samples a question, accuracy is averaged by question first, intervals are
 /// bootstrapped by question, the spread over runs is given, and McNemar's test is left out; with several
 /// runs a second interval of the difference, Student's t over the runs, says what another training may
-/// bring. Only the axis `seed` makes runs of one row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
+/// bring; where that is the narrower one, or the runs do not differ, the wider one counts. Claims about
+/// arms or benchmarks that were not measured are listed. Only the axis `seed` makes runs of one row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
 /// compared with the base arm's row of the same values.
 ///
 /// Writes `table.json`, `table.csv` and `table.md`.
@@ -74,14 +75,18 @@ impl Aggregate {
 
 impl Stage for Aggregate {
     const KIND: &'static str = "aggregate";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn outputs(&self) -> Vec<String> {
         vec!["table.json".into(), "table.csv".into(), "table.md".into()]
     }
 
     fn check(&self) -> Vec<ParamProblem> {
-        let mut problems = Claims::new(&self.claims).problems(&self.arms);
+        let arms = match self.arms.is_empty() {
+            true => self.samples.0.keys().map(|label| Arm::named(arm_of(label))).collect(),
+            false => self.arms.clone(),
+        };
+        let mut problems = Claims::new(&self.claims).problems(&arms);
         let known = |name: &str| {
             self.arms.iter().any(|arm| arm.name == name)
                 || self.samples.0.keys().any(|label| arm_of(label) == name)

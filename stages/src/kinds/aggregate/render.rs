@@ -136,6 +136,12 @@ fn markdown(table: &Table) -> String {
         group_table(&mut text, "Subject", benchmark, |row| &row.subjects);
     }
     list(&mut text, "Claims", &table.claims);
+    let unmeasured = table.unmeasured();
+    if !unmeasured.is_empty() {
+        let claims = unmeasured.join("\n- ");
+        let _ = writeln!(text, "### Claims about what is not measured here\n\n- {claims}\n");
+        let _ = writeln!(text, "Measured: {}.\n", table.measured());
+    }
     list(&mut text, "Deviations", &table.deviations);
     let _ = writeln!(
         text,
@@ -147,9 +153,10 @@ fn markdown(table: &Table) -> String {
         table.base
     );
     let rows = || table.benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
-    if rows().any(|row| row.versus_base.as_ref().is_some_and(|v| v.over_runs.is_some())) {
+    if rows().any(|row| row.versus_base.as_ref().is_some_and(|v| v.per_run.len() > 1)) {
         text += "\nOver runs: the 95 % interval of the mean difference over several runs (Student's t), which says \
-                 what another training may bring.\n";
+                 what another training may bring. Where it is narrower than the interval by question, or the \
+                 runs do not differ, the wider one counts: a few runs can agree by chance.\n";
     }
     text
 }
@@ -167,8 +174,12 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
         };
         let delta = match versus {
             Some(v) => {
-                let runs = v.over_runs.map(|runs| format!(", over runs {}", interval(runs, points)));
-                format!("{} {}{}", points(v.delta), interval(v.interval, points), runs.unwrap_or_default())
+                let runs = match v.over_runs {
+                    Some(runs) => format!(", over runs {}", interval(runs, points)),
+                    None if v.per_run.len() > 1 => ", over runs no difference".to_owned(),
+                    None => String::new(),
+                };
+                format!("{} {}{runs}", points(v.delta), interval(v.interval, points))
             }
             None if arm_of(&row.arm) == base => "base".to_owned(),
             None => String::new(),

@@ -195,3 +195,38 @@ fn check_wants_samples_and_a_known_base() {
     let found: Vec<String> = Stage::check(&stage).into_iter().map(|p| p.param).collect();
     assert_eq!(found, ["base", "samples"]);
 }
+
+#[test]
+fn runs_that_agree_by_chance_get_no_interval() {
+    let right = |first: usize| run_of(20, move |id| (first..first + 8).contains(&id));
+    let files = [("base", run_of(20, |id| id < 14)), ("lora,seed=1", right(0)), ("lora,seed=2", right(2))];
+    let (table, _, markdown) = aggregate(&files, Value::Null);
+    let lora = &table.benchmarks[0].rows[1];
+    let versus = lora.versus_base.as_ref().unwrap();
+    assert_eq!((lora.spread, versus.over_runs), (Some(0.0), None));
+    assert!(close(&versus.per_run, &[-0.3, -0.3]) && versus.runs_agree_closely(), "{versus:?}");
+    assert_eq!(versus.reach(), versus.interval);
+    assert!(markdown.contains(", over runs no difference |"), "{markdown}");
+}
+
+#[test]
+fn claims_about_what_is_not_measured_are_told() {
+    let claims = json!({
+        "source": "a paper",
+        "lora": {"toy": {"direction": "up"}, "toys": {"direction": "up"}},
+        "base,step=1": {"toy": 40.0},
+    });
+    let (table, _, markdown) =
+        aggregate(&[("base", run_of(4, |_| true)), ("lora", run_of(4, |_| true))], claims);
+    assert_eq!(table.unmeasured(), ["base,step=1 on toy", "lora on toys"]);
+    let told = "not measured here\n\n- base,step=1 on toy\n- lora on toys\n\nMeasured: toy (base; lora).";
+    assert!(markdown.contains(told), "{markdown}");
+}
+
+#[test]
+fn claims_for_an_arm_that_has_no_samples_are_refused() {
+    let stage = json!({"samples": {"base": "@g[base]", "lora": "@g[lora]"}, "claims": {"lroa": {"toy": 1}}});
+    let stage: Aggregate = serde_json::from_value(stage).unwrap();
+    let found: Vec<String> = Stage::check(&stage).into_iter().map(|p| p.param).collect();
+    assert_eq!(found, ["claims.lroa"]);
+}

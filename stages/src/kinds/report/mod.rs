@@ -80,7 +80,7 @@ pub struct Report {
 
 impl Stage for Report {
     const KIND: &'static str = "report";
-    const VERSION: u32 = 5;
+    const VERSION: u32 = 6;
 
     fn outputs(&self) -> Vec<String> {
         vec!["report.html".into(), "report.md".into()]

@@ -16,6 +16,9 @@ pub struct View {
     benchmarks: Vec<BenchmarkView>,
     /// Name and value of the claims' own entries, such as their source.
     claim_notes: Vec<(String, String)>,
+    /// Claims about what was not measured, and what was.
+    unmeasured: Vec<String>,
+    measured: String,
     /// What the recipe does differently.
     deviations: Vec<String>,
 }
@@ -124,6 +127,8 @@ impl View {
         Self {
             benchmarks: table.benchmarks.iter().map(|b| benchmark(b, &table.base, unverified)).collect(),
             claim_notes: notes(&table.claims),
+            unmeasured: table.unmeasured(),
+            measured: table.measured(),
             deviations: lines(&table.deviations),
         }
     }
@@ -182,14 +187,26 @@ fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
         label_sign = sign(versus);
         let judgement = match label_sign {
             "same" => "no more than chance explains",
+            _ if versus.runs_agree_closely() => "more than chance between the questions explains",
             _ => "more than chance explains",
         };
-        let runs = versus.over_runs.map(|runs| format!("; over the runs {}", range(runs)));
+        let runs = match versus.over_runs {
+            Some(runs) if versus.runs_agree_closely() => format!(
+                "; over the runs {}, closer together than the questions can tell, so that the wider one counts",
+                range(runs)
+            ),
+            Some(runs) => format!("; over the runs {}", range(runs)),
+            None if versus.runs_agree_closely() => format!(
+                "; the {} runs do not differ, which says nothing about another training",
+                versus.per_run.len()
+            ),
+            None => String::new(),
+        };
         text += &format!(
             " {} points against {base_label} (interval {}{}), which is {} questions: {judgement}.",
             points(versus.delta),
             range(versus.interval),
-            runs.unwrap_or_default(),
+            runs,
             questions(versus)
         );
     }
@@ -252,7 +269,11 @@ fn seeds(row: &Row) -> Option<Seeds> {
         mean: percent(row.accuracy),
         spread: percent(row.spread?),
         deltas: versus.map(|v| v.per_run.iter().copied().map(points).collect()).unwrap_or_default(),
-        over_runs: versus.and_then(|v| v.over_runs).map(range).unwrap_or_default(),
+        over_runs: match versus.map(|v| v.over_runs) {
+            Some(Some(runs)) => range(runs),
+            Some(None) => "none: the runs do not differ".to_owned(),
+            None => String::new(),
+        },
     })
 }
 
@@ -382,86 +403,4 @@ fn p_value(p: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::samples_of_tests::example_table;
-
-    #[test]
-    fn findings_say_what_chance_explains_and_where_claims_lie() {
-        let view = View::of(&example_table());
-        let text = |arm: usize| view.benchmarks[0].findings[arm].text.as_str();
-        let sign = |arm: usize| view.benchmarks[0].findings[arm].sign;
-        assert_eq!(
-            text(0),
-            "52.0 % of 200 questions right (95 % interval 45.1 to 58.8). The claimed 50.0 % lies within the measured interval."
-        );
-        assert!(text(1).contains("+18.5 points against Base (interval +12.5 to +24.5), which is 37 of 200 questions: more than chance explains."), "{}", text(1));
-        assert!(text(1).contains("The claimed 60.0 % lies below the measured interval."));
-        assert!(text(1).contains("The claimed difference of +10.0 points lies below its interval."));
-        assert!(
-            text(3).contains("−1.5 points against Base") && text(3).contains("no more than chance explains")
-        );
-        let mut sided = example_table();
-        for (row, side) in [(1, Direction::Up), (2, Direction::Down), (3, Direction::Up)] {
-            sided.benchmarks[0].rows[row].claimed.direction = Some(side);
-        }
-        let sided = View::of(&sided);
-        let told = |row: usize| sided.benchmarks[0].findings[row].text.as_str();
-        assert!(told(1).ends_with("A gain against Base is claimed: there is one."), "{}", told(1));
-        assert!(
-            told(2).ends_with("A loss against Base is claimed: the opposite is the case."),
-            "{}",
-            told(2)
-        );
-        let open =
-            "A gain against Base is claimed: none is shown, and one of up to 4.5 points is not excluded.";
-        assert!(told(3).ends_with(open), "{}", told(3));
-        let mut doubtful = example_table();
-        doubtful.claims["unverified"] = "quoted from memory".into();
-        let doubtful = View::of(&doubtful);
-        assert!(
-            doubtful.benchmarks[0].findings[1].text.contains("The claimed 60.0 % (unverified) lies below")
-        );
-        assert!(!text(1).contains("unverified"));
-        assert_eq!([sign(0), sign(1), sign(3)], ["base", "up", "same"]);
-        assert_eq!(view.deviations.len(), 2);
-        assert_eq!(view.claim_notes, [("source".to_owned(), "https://example.org/paper".to_owned())]);
-    }
-
-    #[test]
-    fn several_runs_must_agree() {
-        let mut table = example_table();
-        let versus = table.benchmarks[0].rows[1].versus_base.as_mut().unwrap();
-        (versus.gained, versus.lost, versus.mcnemar_p) = (None, None, None);
-        versus.per_run = vec![0.05, 0.32];
-        versus.over_runs = Some(Interval { low: -0.015, high: 0.385 });
-        let row = &mut table.benchmarks[0].rows[1];
-        (row.runs, row.spread, row.claimed.direction) = (2, Some(0.19), Some(Direction::Up));
-        let view = View::of(&table);
-        let (finding, seeds) = (&view.benchmarks[0].findings[1], &view.benchmarks[0].seeds[0]);
-        assert_eq!(finding.sign, "same");
-        let told = "(interval +12.5 to +24.5; over the runs −1.5 to +38.5), which is 37 of 200 questions: \
-                    no more than chance explains.";
-        assert!(finding.text.contains(told), "{}", finding.text);
-        assert!(finding.text.ends_with("one of up to 38.5 points is not excluded."), "{}", finding.text);
-        assert_eq!(
-            (seeds.deltas.join(" "), seeds.over_runs.as_str()),
-            ("+5.0 +32.0".into(), "−1.5 to +38.5")
-        );
-        assert!(view.benchmarks[0].any_flips, "the other arms have one run");
-    }
-
-    #[test]
-    fn differences_stand_for_questions() {
-        let mut versus = example_table().benchmarks[0].rows[1].versus_base.clone().unwrap();
-        assert_eq!(questions(&versus), "37 of 200");
-        (versus.delta, versus.paired) = (-6.5 / 60.0, 60);
-        assert_eq!(questions(&versus), "6.5 of 60");
-    }
-
-    #[test]
-    fn points_have_signs() {
-        assert_eq!([0.0, -0.0001, 0.125, -0.02].map(points), ["0.0", "0.0", "+12.5", "−2.0"]);
-        assert_eq!(lines(&serde_json::json!({"a_b": ["x", 2]})), ["a b: x; 2"]);
-    }
-}
+mod tests;
