@@ -55,7 +55,18 @@ impl Sequence {
         }
     }
 
-    pub(crate) fn check(&self, index: usize, vocab: usize) -> Result<(), TrainError> {
+    /// Refuses what a model of this vocabulary and context cannot train on.
+    pub(crate) fn check(&self, index: usize, vocab: usize, context: usize) -> Result<(), TrainError> {
+        let len = self.tokens.len();
+        if len > context {
+            return Err(TrainError::Data {
+                index,
+                problem: format!(
+                    "{len} tokens are more than the model's context of {context}; \
+                     leave it out (`max_tokens` of a `prepare` stage drops and counts such rows)"
+                ),
+            });
+        }
         if let Some(id) = self.tokens.iter().find(|&&id| id as usize >= vocab) {
             return Err(TrainError::Data {
                 index,
@@ -295,9 +306,19 @@ mod tests {
 
     #[test]
     fn an_id_outside_the_vocabulary_is_an_error_with_its_place() {
-        let error = Sequence::text(vec![1, 9]).check(4, 9).unwrap_err().to_string();
+        let error = Sequence::text(vec![1, 9]).check(4, 9, 2).unwrap_err().to_string();
         assert!(error.contains("example 4") && error.contains("token 9"), "{error}");
-        assert!(Sequence::text(vec![1]).check(0, 9).is_err());
+        assert!(Sequence::text(vec![1]).check(0, 9, 2).is_err());
+    }
+
+    #[test]
+    fn a_sequence_beyond_the_context_is_an_error_with_both_lengths() {
+        assert!(Sequence::text(vec![1, 2, 3]).check(0, 9, 3).is_ok());
+        let error = Sequence::text(vec![1, 2, 3, 4]).check(7, 9, 3).unwrap_err().to_string();
+        assert!(
+            error.contains("example 7") && error.contains("4 tokens") && error.contains("of 3"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -54,8 +54,11 @@ impl Reference {
         mut told: impl FnMut(&Self, usize, usize) -> Control,
     ) -> Result<bool, TrainError> {
         crate::knobs::check()?;
-        let vocab = currents.first().map_or(0, |current| current.model.config().vocab_size);
-        members.iter().try_for_each(|&member| sequences[member].check(member, vocab))?;
+        for current in currents {
+            let model = current.model.config();
+            let (vocab, context) = (model.vocab_size, model.max_position_embeddings);
+            members.iter().try_for_each(|&member| sequences[member].check(member, vocab, context))?;
+        }
         let batches = batching.split(sequences, members);
         let total = batches.len();
         let missing = |batch: &Batch| batch.members.iter().any(|&member| self.values[member].is_empty());

@@ -201,12 +201,13 @@ pub fn train_against(
     watch: &mut dyn Watch,
 ) -> Result<Outcome, TrainError> {
     config.check()?;
-    let vocab = trainee.base().config().vocab_size;
+    let model = trainee.base().config();
+    let (vocab, context) = (model.vocab_size, model.max_position_embeddings);
     for (index, sequence) in train.iter().enumerate() {
-        sequence.check(index, vocab)?;
+        sequence.check(index, vocab, context)?;
     }
     for (index, sequence) in held_out.iter().enumerate() {
-        sequence.check(index, vocab)?;
+        sequence.check(index, vocab, context)?;
     }
     if train.is_empty() {
         return Err(TrainError::Data { index: 0, problem: "there is no data to train on".into() });
