@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use engine::kind::{Stage, StageCtx};
 use serde_json::{Value, json};
 use stages::kinds::eval::Eval;
+use stages::kinds::init::Init;
+use stages::kinds::prepare::Prepare;
+use stages::kinds::reference::Reference;
+use stages::kinds::synth::Synth;
+use stages::kinds::tokenizer::Tokenizer;
 use stages::kinds::train::Train;
 use tempfile::TempDir;
 
@@ -226,6 +231,42 @@ fn what_does_not_fit_the_context_is_refused_or_clipped() {
     assert_eq!(timing["clipped_questions"], 1);
 }
 
+/// Every count that leaves a stage, or one behind it, without work.
+#[test]
+fn counts_of_nothing_are_named_before_anything_runs() {
+    fn found<S: Stage>(params: Value) -> Vec<String> {
+        let stage: S = serde_json::from_value(params).unwrap();
+        stage.check().into_iter().map(|problem| problem.param).collect()
+    }
+    let eval = |count: &str| json!({"model": "@m", "questions": "@q", count: 0});
+    for count in ["limit", "samples", "batch"] {
+        assert_eq!(found::<Eval>(eval(count)), [count]);
+    }
+    for count in ["train", "test"] {
+        assert_eq!(found::<Synth>(json!({count: 0})), [count]);
+    }
+    for count in ["limit", "micro_tokens"] {
+        assert_eq!(found::<Reference>(json!({"model": "@m", "data": "@d", count: 0})), [count]);
+    }
+    assert_eq!(found::<Tokenizer>(json!({"data": "@d", "max_length": 0})), ["max_length"]);
+    assert_eq!(found::<Prepare>(json!({"data": "@d", "model": "@m", "max_tokens": 0})), ["max_tokens"]);
+    let shape = json!({
+        "tokenizer": "@t", "hidden_size": 32, "intermediate_size": 64, "num_layers": 1,
+        "num_heads": 2, "num_kv_heads": 1, "context": 256,
+    });
+    for count in ["intermediate_size", "num_layers", "context"] {
+        assert_eq!(found::<Init>(with(shape.clone(), json!({count: 0}))), [count]);
+    }
+    for (method, least) in [("rloo", 2), ("entropy", 1)] {
+        for count in ["steps", "prompts", "batch", "group"] {
+            let mut rollouts = json!({"group": least, "sampling": {"temperature": 1.0}});
+            rollouts[count] = json!(0);
+            let params = training(json!({"type": method, "rollouts": rollouts}));
+            assert_eq!(found::<Train>(params), [format!("method.rollouts.{count}")]);
+        }
+    }
+}
+
 #[test]
 fn impossible_trainings_are_named_before_anything_runs() {
     let found = |params: Value| -> Vec<String> {
@@ -250,7 +291,12 @@ fn impossible_trainings_are_named_before_anything_runs() {
     }
     for (settings, param) in [
         (json!({"lr_floor": 1.5}), "lr_floor"),
+        (json!({"limit": 0}), "limit"),
+        (json!({"held_out_limit": 0}), "held_out_limit"),
         (json!({"optimizer": {"beta2": 1.0}}), "optimizer.beta2"),
+        (json!({"optimizer": {"eps": 0.0}}), "optimizer.eps"),
+        (json!({"optimizer": {"eps": -1e-8}}), "optimizer.eps"),
+        (json!({"optimizer": {"eps": 1e-60}}), "optimizer.eps"),
         (json!({"optimizer": {"weight_decay": -0.1}}), "optimizer.weight_decay"),
     ] {
         assert_eq!(found(with(training(json!({"type": "sft", "steps": 3})), settings)), [param]);

@@ -1,5 +1,6 @@
 //! `pipeline cache`: what the store holds, and looking after it.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -80,8 +81,8 @@ fn time_limit(text: &str) -> Result<Duration, String> {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, CliError> {
     let root = &args.cache.cache;
-    if !root.is_dir() {
-        let other = args.cache.overlooked(std::path::Path::new("."));
+    if !is_cache(root) {
+        let other = args.cache.overlooked(Path::new("."));
         let remedy = match other {
             Some(other) => format!("there is one at {0}: --cache {0}", text::short_path(&other)),
             None => "name one with --cache, or run a manifest first".to_owned(),
@@ -95,6 +96,12 @@ pub fn run(args: &Args) -> Result<ExitCode, CliError> {
         Command::Pin { result, remove } => pin(&Store::open(root)?, result, !*remove)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a folder was ever used as a cache; nothing is made in any other.
+fn is_cache(root: &Path) -> bool {
+    let marks = ["records", "blobs", "inflight", "runs", "sessions", "memo"];
+    marks.iter().any(|mark| root.join(mark).exists())
 }
 
 fn ls(store: &Store) {
@@ -150,7 +157,23 @@ fn collect(store: &Store, args: &GcArgs) -> Result<(), CliError> {
         HumanBytes(report.bytes),
         HumanBytes(report.kept_bytes),
     ));
+    let young = store.list().0.iter().filter(|one| young(one, args, report.kept_bytes)).count();
+    if young > 0 {
+        ui::out(format!(
+            "{} stayed that the limits would remove: used less than {} ago; --grace 0s removes such results, too",
+            text::counted(young, "result"),
+            text::seconds(args.grace.as_secs_f64()),
+        ));
+    }
     Ok(())
+}
+
+/// Whether nothing but the grace period keeps a result, where `kept` bytes stayed in all.
+fn young(one: &Listed, args: &GcArgs, kept: u64) -> bool {
+    let age = SystemTime::now().duration_since(one.used).unwrap_or_default();
+    let unwanted =
+        args.max_size.is_some_and(|most| kept > most) || args.older_than.is_some_and(|limit| age > limit);
+    unwanted && age < args.grace && !one.pinned && !one.live
 }
 
 fn verify(store: &Store) -> Result<ExitCode, CliError> {

@@ -91,7 +91,7 @@ impl<'a> Document<'a> {
             .get("title")
             .and_then(|entry| text("title", &entry.node, problems))
             .unwrap_or_else(|| name.clone());
-        let seed = root.get("seed").and_then(|entry| match entry.node.value {
+        let seed = root.get("seed").map(|entry| match entry.node.value {
             Value::Int(seed) => Some(json!(seed)),
             Value::Big(seed) => Some(json!(seed)),
             _ => {
@@ -121,11 +121,11 @@ impl<'a> Document<'a> {
         let deviations = free("deviations", problems);
         let arm_list = arms.iter().map(|arm| json!({"name": arm.name, "label": arm.label}));
         let mut builtin = vec![
-            ("name", json!(name)),
-            ("title", json!(title)),
-            ("claims", json!({})),
-            ("deviations", json!({})),
-            ("arms", arm_list.collect()),
+            ("name", Some(json!(name))),
+            ("title", Some(json!(title))),
+            ("claims", Some(json!({}))),
+            ("deviations", Some(json!({}))),
+            ("arms", Some(arm_list.collect())),
         ];
         builtin.extend(seed.map(|seed| ("seed", seed)));
         let written = vars

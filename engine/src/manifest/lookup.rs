@@ -47,6 +47,9 @@ impl Resolver<'_> {
         let (code, message, help) = if found == Found::Special && !text.is_empty() {
             let message = format!("{} is neither a file nor a folder", path.display());
             ("no-file", message, "put its content into a file and name that".to_owned())
+        } else if text.is_empty() {
+            let help = "write a path, which starts from the manifest's folder, or an output, `@stage`";
+            ("no-file", "the name of a file or folder is empty".to_owned(), help.to_owned())
         } else {
             let help = match self.world.closest(text) {
                 Some(name) => format!("did you mean the stage, `@{name}`?"),

@@ -214,6 +214,9 @@ fn syntax_remedy(message: &str) -> &'static str {
 
 fn unreadable(path: &Path, error: &std::io::Error, extended_at: Option<Span>) -> Problem {
     let help = match error.kind() {
+        std::io::ErrorKind::NotFound if path.is_symlink() => {
+            "it is a link to nothing: remove it, or put back what it led to".to_owned()
+        }
         std::io::ErrorKind::NotFound => {
             let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
             let beside = manifests_in(&folder_of(path));

@@ -38,14 +38,15 @@ pub(crate) struct Scope<'a> {
 }
 
 impl Globals {
-    /// Evaluates the built-in variables and `[vars]`, which may refer to each other.
+    /// Evaluates the built-in variables and `[vars]`, which may refer to each other. A built-in one
+    /// without a value is there, but wrong, which has been reported.
     pub fn new<'a>(
-        builtin: Vec<(&'a str, Json)>,
+        builtin: Vec<(&'a str, Option<Json>)>,
         written: impl IntoIterator<Item = (&'a str, &'a Node)>,
         problems: &mut Problems,
     ) -> Self {
         let mut state: HashMap<&str, Global<'a>> =
-            builtin.into_iter().map(|(name, value)| (name, Global::Known(Some(value)))).collect();
+            builtin.into_iter().map(|(name, value)| (name, Global::Known(value))).collect();
         let written: Vec<_> = written.into_iter().collect();
         for (name, node) in &written {
             state.insert(name, Global::Written(node));

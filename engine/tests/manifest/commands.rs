@@ -103,3 +103,14 @@ fn manifests_without_end_are_refused_and_pipes_are_read() {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), text).unwrap();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
 }
+
+/// A link to nothing is listed in its folder, but is no remedy for itself.
+#[test]
+fn a_manifest_that_is_a_link_to_nothing_is_not_suggested() {
+    let folder = Folder::new(&[]);
+    std::os::unix::fs::symlink("gone.toml", folder.path("dang.toml")).unwrap();
+    let checked = pipeline(&folder, &["check", "dang.toml"]);
+    assert_eq!(checked.status.code(), Some(2), "{}", err(&checked));
+    assert!(err(&checked).contains("a link to nothing"), "{}", err(&checked));
+    assert!(!err(&checked).contains("did you mean"), "{}", err(&checked));
+}

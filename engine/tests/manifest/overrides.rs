@@ -96,3 +96,26 @@ proptest! {
         prop_assert_eq!(&got["text"], &json!(text));
     }
 }
+
+/// A seed of another type is there, though wrong: that is all there is to say.
+#[test]
+fn a_seed_of_the_wrong_type_is_called_that_and_nothing_else() {
+    let folder = Folder::new(&[("m.toml", MANIFEST)]);
+    for set in ["seed=1.5", "seed=abc", "seed=[1]", "seed=true"] {
+        let said = folder.mistakes(&[set]);
+        assert!(said.contains("`seed` must be a whole number"), "{set}: {said}");
+        assert!(!said.contains("no variable"), "{set}: {said}");
+    }
+    let without = Folder::new(&[("m.toml", &MANIFEST.replace("seed = 1\n", ""))]);
+    assert!(without.mistakes(&[]).contains("there is no variable `seed`"));
+}
+
+/// An empty path is called empty; no stage, written or generated, is meant by it.
+#[test]
+fn an_empty_path_suggests_no_stage() {
+    let text = "name = \"x\"\n[vars]\nm = \"@q\"\n[stage.q]\nkind = \"note\"\ntext = \"t\"\n\
+                [stage.t]\nkind = \"train\"\nmodel = \"${m}\"\nsteps = 1\n";
+    let said = Folder::new(&[("m.toml", text)]).mistakes(&["vars.m=''"]);
+    assert!(said.contains("the name of a file or folder is empty"), "{said}");
+    assert!(!said.contains("did you mean"), "{said}");
+}

@@ -153,6 +153,36 @@ fn the_collector_takes_zero_for_an_answer() {
     }
 }
 
+/// What only the grace period keeps is said, with what to write; without a limit nothing is to be said.
+#[test]
+fn the_collector_says_that_young_results_stay() {
+    let place = slow(0);
+    place.succeed(&[]);
+    let said = place.text(&["cache", "gc", "--max-size", "0"]);
+    assert!(said.starts_with("removed 0 results"), "{said}");
+    assert!(said.contains("1 result stayed") && said.contains("--grace 0s"), "{said}");
+    let old = place.text(&["cache", "gc", "--older-than", "0s"]);
+    assert!(old.contains("--grace 0s"), "{old}");
+    for quiet in [&["cache", "gc"][..], &["cache", "gc", "--max-size", "1GB"]] {
+        assert!(!place.text(quiet).contains("stayed"));
+    }
+    assert!(!place.text(&["cache", "gc", "--max-size", "0", "--grace", "0s"]).contains("stayed"));
+}
+
+/// Looking after a cache makes none where there is none.
+#[test]
+fn a_folder_that_is_no_cache_stays_as_it_is() {
+    let place = slow(0);
+    let folder = place.path("empty");
+    std::fs::create_dir(&folder).unwrap();
+    for command in [&["gc"][..], &["verify"], &["ls"], &["pin", "a"]] {
+        let output = place.output(&[&["cache", "--cache", folder.to_str().unwrap()], command].concat());
+        assert_eq!(output.status.code(), Some(3), "{command:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains("no cache at"), "{command:?}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{command:?}");
+    }
+}
+
 #[test]
 fn verify_and_ls_tell_of_damaged_records() {
     let place = slow(0);

@@ -1,6 +1,8 @@
 //! `pipeline logits`: a model's logits, for checking one implementation against another.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
@@ -34,7 +36,53 @@ pub fn command() -> ExtraCommand {
     ExtraCommand::new(main)
 }
 
+/// Refuses an output that would overwrite what is read: anything in the folder of the model or the
+/// adapter, the model's own file, the ids.
+fn check_out(args: &Args) -> Result<(), CliError> {
+    let out = &args.out;
+    if out.is_dir() {
+        return Err(CliError::usage(format!("--out {} is a folder; name a file", out.display())));
+    }
+    // an existing file where links lead, else the place where it would come to be
+    let real = out.canonicalize().or_else(|_| {
+        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok::<_, io::Error>(
+            parent.unwrap_or(Path::new(".")).canonicalize()?.join(out.file_name().unwrap_or_default()),
+        )
+    });
+    let real = real.map_err(|error| CliError::environment(format!("{}: {error}", out.display())))?;
+    for read in args.model.places().chain([args.ids.as_path()]) {
+        // what is not there is reported when it is opened
+        if read.canonicalize().is_ok_and(|read| real.starts_with(read)) {
+            return Err(CliError::usage(format!(
+                "--out {} would change {}, which is read; name a file elsewhere",
+                out.display(),
+                read.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file with the mode that new files have here; `serialize_to_file` alone leaves it to its
+/// owner only. What stood there stays until the new one is whole.
+fn write(out: &Path, logits: TensorView) -> io::Result<()> {
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    let part = out.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let written = File::create(&part).and_then(|file| {
+        let mode = file.metadata()?.permissions();
+        serialize_to_file([("logits", logits)], None, &part).map_err(io::Error::other)?;
+        fs::set_permissions(&part, mode)?;
+        fs::rename(&part, out)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
 fn main(args: Args) -> Result<ExitCode, CliError> {
+    check_out(&args)?;
     let text = std::fs::read(&args.ids)
         .map_err(|error| CliError::environment(format!("{}: {error}", args.ids.display())))?;
     let path = args.ids.display();
@@ -46,7 +94,14 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
     }
     let checkpoint = Checkpoint::open(&args.model.model).map_err(failed)?;
     let vocab = checkpoint.config().vocab_size;
+    let context = checkpoint.config().max_position_embeddings;
     for (index, row) in rows.iter().enumerate() {
+        if row.len() > context {
+            return Err(CliError::usage(format!(
+                "{path}: row {index} has {} ids, but the model's context is {context} tokens; shorten it",
+                row.len()
+            )));
+        }
         if let Some(id) = row.iter().find(|&&id| id as usize >= vocab) {
             return Err(CliError::usage(format!(
                 "{path}: row {index} holds id {id}, but the model has {vocab} tokens; are the ids another tokenizer's?"
@@ -71,13 +126,13 @@ fn main(args: Args) -> Result<ExitCode, CliError> {
         bytes.resize(end, 0);
     }
     let view = TensorView::new(Dtype::F32, vec![rows.len(), longest, vocab], &bytes).map_err(failed)?;
-    serialize_to_file([("logits", view)], None, &args.out).map_err(failed)?;
+    write(&args.out, view).map_err(|error| failed(format!("{}: {error}", args.out.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::os::unix::fs::PermissionsExt;
 
     use safetensors::SafeTensors;
 
@@ -136,10 +191,52 @@ mod tests {
             ("[[], []]", "no token id"),
             ("", "give a list of lists"),
         ];
+        let text = fs::read(folder.join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let context = config["max_position_embeddings"].as_u64().unwrap() as usize;
+        let long = serde_json::json!([[1], vec![1; context + 1]]).to_string();
+        let cases = cases.into_iter().chain([(long.as_str(), "row 1 has")]);
         for (ids, what) in cases {
             let error = run(&folder, ids).unwrap_err();
             assert_eq!(error.code(), 2, "{ids}");
             assert!(error.to_string().contains(what), "{ids}: {error}");
         }
+    }
+
+    /// Whatever is read stays as it is, also through links; what is written has the mode of any new file.
+    #[test]
+    fn the_output_replaces_nothing_that_is_read() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("lm/tests/fixtures/tiny/llama-gqa");
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("model")).unwrap();
+        for item in fs::read_dir(&fixture).unwrap() {
+            let item = item.unwrap();
+            fs::copy(item.path(), at("model").join(item.file_name())).unwrap();
+        }
+        fs::write(at("ids.json"), "[[1, 2]]").unwrap();
+        std::os::unix::fs::symlink(at("model"), at("link")).unwrap();
+        std::os::unix::fs::symlink(at("model/model.safetensors"), at("file")).unwrap();
+        let before = fs::read(at("model/model.safetensors")).unwrap();
+        let run = |out: &str| {
+            let paths = [at("model"), at("ids.json"), at(out)].map(|p| p.to_str().unwrap().to_owned());
+            let args = ["logits", &paths[0], "--ids", &paths[1], "--out", &paths[2], "--device", "cpu"];
+            main(Args::parse_from(args))
+        };
+        for out in
+            ["model/model.safetensors", "model/new", "link/model.safetensors", "file", "ids.json", "model"]
+        {
+            let error = run(out).unwrap_err();
+            assert_eq!(error.code(), 2, "{out}: {error}");
+            assert!(error.to_string().contains("--out"), "{out}: {error}");
+        }
+        assert_eq!(fs::read(at("model/model.safetensors")).unwrap(), before);
+        assert!(!at("model/new").exists());
+
+        run("out.safetensors").unwrap();
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode();
+        assert_eq!(mode("out.safetensors"), mode("ids.json"));
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|item| item.file_name()).collect();
+        assert_eq!(left.len(), 5, "{left:?}");
     }
 }

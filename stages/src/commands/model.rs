@@ -1,6 +1,6 @@
 //! The model that a command works with, as arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engine::cli::CliError;
@@ -29,6 +29,11 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// The folders and files that are read.
+    pub fn places(&self) -> impl Iterator<Item = &Path> {
+        [Some(self.model.as_path()), self.adapter.as_deref()].into_iter().flatten()
+    }
+
     /// Loads the weights of an opened checkpoint, and the adapter if one is named.
     pub fn load(&self, checkpoint: &Checkpoint) -> Result<(Model, Option<Adapter>), CliError> {
         let first = || lm::device::gpus().into_iter().next().unwrap_or_else(|| "cpu".to_owned());

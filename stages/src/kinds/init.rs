@@ -75,6 +75,19 @@ impl Stage for Init {
         };
         divides("num_heads", self.num_heads, self.hidden_size, "hidden_size");
         divides("num_kv_heads", self.num_kv_heads, self.num_heads, "num_heads");
+        for (param, size) in [
+            ("intermediate_size", self.intermediate_size),
+            ("num_layers", self.num_layers),
+            ("context", self.context),
+        ] {
+            if size == 0 {
+                problems.push(ParamProblem {
+                    param: param.into(),
+                    message: "a model cannot have 0".into(),
+                    help: "write 1 or more".into(),
+                });
+            }
+        }
         problems
     }
 

@@ -76,6 +76,13 @@ impl Stage for Tokenizer {
                 help: "use 259 or more".into(),
             });
         }
+        if self.max_length == 0 {
+            problems.push(ParamProblem {
+                param: "max_length".into(),
+                message: "0 tokens hold no text".into(),
+                help: "write 1 or more, such as 1024".into(),
+            });
+        }
         if self.fields.is_empty() {
             problems.push(ParamProblem {
                 param: "fields".into(),

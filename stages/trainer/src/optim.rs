@@ -91,11 +91,9 @@ impl AdamW {
                 ));
             }
         }
-        for (field, value) in [
-            ("optimizer.eps", self.eps),
-            ("optimizer.weight_decay", self.weight_decay),
-            ("optimizer.max_grad_norm", self.max_grad_norm),
-        ] {
+        for (field, value) in
+            [("optimizer.weight_decay", self.weight_decay), ("optimizer.max_grad_norm", self.max_grad_norm)]
+        {
             if !(value >= 0.0 && value.is_finite()) {
                 return Err(TrainError::config(
                     field,
@@ -103,6 +101,15 @@ impl AdamW {
                     "write a number that is not negative",
                 ));
             }
+        }
+        // Also what f32, in which updates are computed, cannot tell from 0: a parameter without gradients
+        // would become 0 / 0.
+        if !(self.eps as f32 > 0.0 && (self.eps as f32).is_finite()) {
+            return Err(TrainError::config(
+                "optimizer.eps",
+                format!("{:e} is no positive f32", self.eps),
+                "write a small positive number such as 1e-8",
+            ));
         }
         Ok(())
     }

@@ -106,6 +106,9 @@ impl Stage for Eval {
         let mut wrong = |param: &str, message: &str, help: &str| {
             problems.push(ParamProblem { param: param.into(), message: message.into(), help: help.into() });
         };
+        if self.limit == Some(0) {
+            wrong("limit", "no questions", "write 1 or more, or leave it out");
+        }
         if self.samples == 0 {
             wrong("samples", "0 samples per question", "write 1 or more");
         }

@@ -133,6 +133,9 @@ impl Stage for Prepare {
                 "set `model` and `max_tokens`",
             );
         }
+        if self.max_tokens == Some(0) {
+            wrong("max_tokens", "no row is so short", "write 1 or more, or leave it and `model` out");
+        }
         if self.ngram < contamination::SHORT {
             wrong("ngram", "so short a run of words is no evidence", "write 8 or more; 13 is usual");
         }

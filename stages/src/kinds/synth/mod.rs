@@ -113,6 +113,11 @@ impl Stage for Synth {
         let mut add = |param: &str, message: String, help: &str| {
             problems.push(ParamProblem { param: param.into(), message, help: help.into() });
         };
+        for (param, count) in [("train", self.train), ("test", self.test)] {
+            if count == 0 {
+                add(param, "no problems: nothing can use an empty file".into(), "write 1 or more");
+            }
+        }
         if self.levels.is_empty() {
             add("levels", "no level given".into(), "write `levels = [1, 2]`");
         }

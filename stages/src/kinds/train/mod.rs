@@ -133,6 +133,11 @@ impl Stage for Train {
         if !(self.lr.is_finite() && self.lr > 0.0) {
             wrong("lr", format!("{} is no learning rate", self.lr), "write a positive number such as 1e-4");
         }
+        for (param, limit) in [("limit", self.limit), ("held_out_limit", self.held_out_limit)] {
+            if limit == Some(0) {
+                wrong(param, "no rows".into(), "write 1 or more, or leave it out");
+            }
+        }
         if !(0.0..=1.0).contains(&self.lr_floor) {
             let message = format!("{} is no share of `lr`", self.lr_floor);
             wrong("lr_floor", message, "write a number from 0 to 1");

@@ -173,6 +173,9 @@ impl Rollouts {
         if self.prompts == 0 {
             wrong("prompts", "0 prompts per update".into(), "write 1 or more".into());
         }
+        if self.batch == 0 {
+            wrong("batch", "0 sequences at once".into(), "write 1 or more".into());
+        }
         if self.group < least {
             wrong("group", format!("{} answers per prompt", self.group), format!("write {least} or more"));
         }
