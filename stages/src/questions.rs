@@ -1,5 +1,6 @@
 //! Benchmark questions: JSON lines in the shapes that MATH500, AMC23 and GSM8K come in.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use engine::kind::StageError;
@@ -39,6 +40,31 @@ pub fn read_questions(path: &Path, limit: Option<usize>) -> Result<Vec<Question>
     if questions.is_empty() {
         return Err(StageError::input(format!("{}: no questions", path.display()))
             .with_help("give a file with at least one row, and a `limit` of 1 or more"));
+    }
+    Ok(questions)
+}
+
+/// Reads the questions of a benchmark, whose answers are told apart by id; see [`read_questions`].
+///
+/// # Errors
+/// Two rows of one id, naming both, and what [`read_questions`] refuses.
+pub fn read_benchmark(path: &Path, limit: Option<usize>) -> Result<Vec<Question>, StageError> {
+    let questions = read_questions(path, limit)?;
+    let mut rows: HashMap<&str, usize> = HashMap::new();
+    for (row, question) in questions.iter().enumerate() {
+        if let Some(first) = rows.insert(&question.id, row) {
+            let message = format!(
+                "{}: rows {} and {} have the same id `{}`",
+                path.display(),
+                first + 1,
+                row + 1,
+                question.id
+            );
+            return Err(StageError::input(message).with_help(
+                "give each row an `id` (or `unique_id`) of its own, or none to all: a row without one goes by its \
+                 number, from 0",
+            ));
+        }
     }
     Ok(questions)
 }
@@ -96,6 +122,26 @@ mod tests {
         assert_eq!((rows[1].id.as_str(), rows[1].gold.as_str()), ("7", "27.0"));
         assert_eq!((rows[2].id.as_str(), rows[2].gold.as_str()), ("2", "work\n#### 5"));
         assert_eq!(rows[2].solution.as_deref(), Some("work\n#### 5"));
+    }
+
+    #[test]
+    fn a_benchmark_has_each_id_once() {
+        let row = |id: &str| format!("{{{id}\"problem\":\"p\",\"answer\":\"1\"}}\n");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |ids: &[&str], limit| {
+            std::fs::write(file.path(), ids.iter().map(|id| row(id)).collect::<String>()).unwrap();
+            read_benchmark(file.path(), limit)
+        };
+        let refused = |ids: &[&str]| read(ids, None).unwrap_err().message;
+        let message = refused(&["\"id\":\"a\",", "\"id\":\"b\",", "\"unique_id\":\"a\","]);
+        assert!(message.ends_with("rows 1 and 3 have the same id `a`"), "{message}");
+        // The second row has none, and goes by its number.
+        let message = refused(&["\"id\":1,", ""]);
+        assert!(message.ends_with("rows 1 and 2 have the same id `1`"), "{message}");
+        let message = refused(&["\"id\":0,", "\"id\":1,", "\"id\":\"0\","]);
+        assert!(message.ends_with("rows 1 and 3 have the same id `0`"), "{message}");
+        assert_eq!(read(&["\"id\":1,", ""], Some(1)).unwrap().len(), 1, "only what is asked");
+        assert_eq!(read(&["", "", ""], None).unwrap().len(), 3);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::adapter::read_adapter;
 use crate::gpu_use::GpuUse;
 use crate::model::{OpenModel, Precision, Prepared, PromptParams, device, read_shots};
-use crate::questions::{Question, read_questions};
+use crate::questions::{Question, read_benchmark};
 use crate::samples::Sample;
 use crate::sampling::Sampling;
 use journal::Journal;
@@ -46,7 +46,8 @@ pub struct Eval {
     /// An adapter on the model: the folder that `train` wrote.
     #[serde(default)]
     pub adapter: Option<Input>,
-    /// The questions: JSON lines with `problem` or `question`, and `answer`.
+    /// The questions: JSON lines with `problem` or `question`, and `answer`; each with an `id` of its
+    /// own, or none.
     pub questions: Input,
     /// Take the first so many questions only.
     #[serde(default)]
@@ -150,7 +151,7 @@ impl Stage for Eval {
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let _watched = GpuUse::of(ctx);
-        let questions = read_questions(&ctx.input(&self.questions)?, self.limit)?;
+        let questions = read_benchmark(&ctx.input(&self.questions)?, self.limit)?;
         let shots = match &self.examples {
             Some(examples) => read_shots(&ctx.input(examples)?, self.shots)?,
             None => Vec::new(),
