@@ -7,7 +7,7 @@ use engine::kind::StageError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arms::{Claim, Claims};
+use crate::arms::{Claim, Claims, arm_of, base_of};
 use crate::stats::Interval;
 
 /// What `table.json` holds.
@@ -84,7 +84,8 @@ pub struct Row {
     /// Each of several runs by itself; empty for one run.
     #[serde(default)]
     pub per_run: Vec<RunRow>,
-    /// Comparison with the base arm; none for the base arm itself.
+    /// Comparison with the base arm; none for the base arm itself, and where the two have no question in
+    /// common.
     pub versus_base: Option<Comparison>,
     /// What was claimed.
     pub claimed: Claim,
@@ -164,7 +165,8 @@ pub struct Comparison {
     #[serde(default)]
     pub changed: Option<f64>,
     /// Difference of each of several runs (seeds), in their order, to the base arm's run of the same
-    /// seed, or to all of its runs if it has none; empty for one run.
+    /// seed, or to all of its runs if it has none; empty for one run, and where one of them has no
+    /// question in common with the base arm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub per_run: Vec<f64>,
     /// 95 % interval of the mean difference over runs (Student's t): what another training may bring,
@@ -172,6 +174,21 @@ pub struct Comparison {
     /// differ: a few that agree by chance say nothing about the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_runs: Option<Interval>,
+}
+
+impl Benchmark {
+    /// The row that `row` is compared with; none for the base arm's own, and where it has none here.
+    pub fn against(&self, row: &Row, base: &str) -> Option<&Row> {
+        let name = base_of(&row.arm, self.rows.iter().map(|row| row.arm.as_str()), base)?;
+        self.rows.iter().find(|other| other.arm == name).filter(|_| arm_of(&row.arm) != base)
+    }
+}
+
+impl Row {
+    /// Whether the difference to the row `base` covers fewer questions than one of the two has.
+    pub fn in_part(&self, base: &Row) -> bool {
+        self.versus_base.as_ref().is_some_and(|v| v.paired < self.questions.max(base.questions))
+    }
 }
 
 impl Comparison {

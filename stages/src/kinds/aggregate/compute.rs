@@ -49,7 +49,7 @@ pub fn benchmarks(
                     let claimed = claims.of(&arm.name, name, against.unwrap_or(base));
                     let mut row = row(arm, &runs, claimed, seed);
                     if arm_of(&arm.name) != base {
-                        row.versus_base = against.map(|base| compare(&on(base, name), &runs, seed));
+                        row.versus_base = against.and_then(|base| compare(&on(base, name), &runs, seed));
                     }
                     row
                 })
@@ -105,7 +105,12 @@ fn row(arm: &Arm, runs: &Runs, claimed: Claim, seed: u64) -> Row {
     }
 }
 
-fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
+/// None where the two have no question in common.
+fn compare(base: &Runs, arm: &Runs, seed: u64) -> Option<Comparison> {
+    let paired = pairs(&all(base), &all(arm));
+    if paired.is_empty() {
+        return None;
+    }
     // Each run beside the base arm's of the same seed, or beside all of them.
     let beside = |name: &str| match base_of(name, base.keys().copied(), arm_of_any(base)) {
         Some(same) if axes_of(same) == axes_of(name) => base[same].clone(),
@@ -116,15 +121,20 @@ fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
     let changed = changed(&couples);
     let per_run: Vec<f64> = match couples.as_slice() {
         [_] => Vec::new(),
-        several => several.iter().map(|(base, run)| stats::mean(&differences(&pairs(base, run)))).collect(),
+        // A run without a question in common has no difference, and so there is none over all runs.
+        several => several
+            .iter()
+            .map(|(base, run)| Some(pairs(base, run)).filter(|pairs| !pairs.is_empty()))
+            .map(|pairs| pairs.map(|pairs| stats::mean(&differences(&pairs))))
+            .collect::<Option<_>>()
+            .unwrap_or_default(),
     };
-    let pairs = pairs(&all(base), &all(arm));
-    let differences = differences(&pairs);
-    let once = pairs.iter().all(|(before, after)| before.samples == 1 && after.samples == 1);
+    let differences = differences(&paired);
+    let once = paired.iter().all(|(before, after)| before.samples == 1 && after.samples == 1);
     let count = |sign: f64| differences.iter().filter(|d| **d * sign > 0.0).count() as u64;
     let (gained, lost) = (count(1.0), count(-1.0));
-    Comparison {
-        paired: pairs.len(),
+    Some(Comparison {
+        paired: paired.len(),
         delta: stats::mean(&differences),
         interval: stats::bootstrap_mean(&differences, seed),
         gained: once.then_some(gained),
@@ -136,7 +146,7 @@ fn compare(base: &Runs, arm: &Runs, seed: u64) -> Comparison {
             .filter(|runs| runs.high - runs.low > 1e-9)
             .map(|runs| Interval { low: runs.low.max(-1.0), high: runs.high.min(1.0) }),
         per_run,
-    }
+    })
 }
 
 /// The arm whose runs these are.

@@ -1,11 +1,12 @@
 //! `aggregate`: one table of every arm on every benchmark.
 //!
-//! [`compute`] computes it, with the signs of [`collapse`]; [`render`] writes it as JSON, CSV and
-//! Markdown.
+//! [`same`] looks whether arms were asked the same; [`compute`] computes the table, with the signs of
+//! [`collapse`]; [`render`] writes it as JSON, CSV and Markdown.
 
 mod collapse;
 mod compute;
 mod render;
+mod same;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,10 @@ use compute::RunSamples;
 /// bring; where that is the narrower one, or the runs do not differ, the wider one counts. Claims about
 /// arms or benchmarks that were not measured are listed. Only the axis `seed` makes runs of one row; an arm evaluated along another axis (`step`, `model`) has a row for each of its values, and is
 /// compared with the base arm's row of the same values.
+///
+/// Arms are paired by the ids of questions. One id with two questions or correct answers in a benchmark
+/// is refused. A difference covers the questions that both arms have, and the table says so where an
+/// arm has more; with none in common there is no difference.
 ///
 /// Writes `table.json`, `table.csv` and `table.md`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -110,6 +115,7 @@ impl Stage for Aggregate {
 
     fn run(&self, ctx: &StageCtx) -> Result<(), StageError> {
         let runs = self.read(ctx)?;
+        same::same_questions(&runs)?;
         let arms = crate::arms::in_order(&self.arms, runs.keys());
         let base = self.base.as_deref().unwrap_or(arm_of(&arms[0].name));
         let table = Table {

@@ -153,6 +153,22 @@ fn markdown(table: &Table) -> String {
         table.base
     );
     let rows = || table.benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
+    let mut compared: Vec<(&Row, &Row)> = Vec::new();
+    for benchmark in &table.benchmarks {
+        let rows = &benchmark.rows;
+        compared.extend(rows.iter().filter_map(|row| Some((row, benchmark.against(row, &table.base)?))));
+    }
+    if compared.iter().any(|(row, base)| row.in_part(base)) {
+        text += "\nOver common questions: one of the two arms has more of them, so Δ is not the difference of the two \
+                 accuracies shown.\n";
+    }
+    if compared.iter().any(|(row, _)| row.versus_base.is_none()) {
+        let _ = writeln!(
+            text,
+            "\n–: no question (by id) in common with `{}`, so there is no difference.",
+            table.base
+        );
+    }
     if rows().any(|row| row.versus_base.as_ref().is_some_and(|v| v.per_run.len() > 1)) {
         text += "\nOver runs: the 95 % interval of the mean difference over several runs (Student's t), which says \
                  what another training may bring. Where it is narrower than the interval by question, or the \
@@ -168,6 +184,7 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
     );
     for row in &benchmark.rows {
         let versus = row.versus_base.as_ref();
+        let against = benchmark.against(row, base);
         let spread = match row.spread {
             Some(spread) => format!(" ± {} over {} runs", percent(spread), row.runs),
             None => String::new(),
@@ -179,9 +196,15 @@ fn main_table(text: &mut String, benchmark: &Benchmark, base: &str) {
                     None if v.per_run.len() > 1 => ", over runs no difference".to_owned(),
                     None => String::new(),
                 };
-                format!("{} {}{runs}", points(v.delta), interval(v.interval, points))
+                let part = match against.filter(|base| row.in_part(base)) {
+                    Some(_) => format!(", over {} common questions", v.paired),
+                    None => String::new(),
+                };
+                let interval = interval(v.interval, points);
+                format!("{} {interval}{runs}{part}", points(v.delta))
             }
             None if arm_of(&row.arm) == base => "base".to_owned(),
+            None if against.is_some() => "–".to_owned(),
             None => String::new(),
         };
         let _ = writeln!(

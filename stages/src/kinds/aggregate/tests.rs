@@ -41,6 +41,11 @@ fn run_of(n: usize, right: impl Fn(usize) -> bool) -> Vec<Graded> {
 }
 
 fn aggregate(files: &[(&str, Vec<Graded>)], claims: Value) -> (Table, String, String) {
+    outcome(files, claims).unwrap()
+}
+
+/// `table.json`, as `report` reads it, `table.csv` and `table.md`.
+fn outcome(files: &[(&str, Vec<Graded>)], claims: Value) -> Result<(Table, String, String), StageError> {
     let dir = tempfile::tempdir().unwrap();
     let mut inputs = BTreeMap::<String, PathBuf>::new();
     let mut samples = Inputs::default();
@@ -63,9 +68,9 @@ fn aggregate(files: &[(&str, Vec<Graded>)], claims: Value) -> (Table, String, St
     };
     assert_eq!(Stage::check(&stage), []);
     let out = tempfile::tempdir().unwrap();
-    stage.run(&StageCtx::detached(out.path(), out.path(), inputs)).unwrap();
+    stage.run(&StageCtx::detached(out.path(), out.path(), inputs))?;
     let read = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap();
-    (serde_json::from_str(&read("table.json")).unwrap(), read("table.csv"), read("table.md"))
+    Ok((crate::table::read(out.path()).unwrap(), read("table.csv"), read("table.md")))
 }
 
 #[test]
@@ -164,11 +169,47 @@ fn runs_are_compared_with_the_base_of_their_seed() {
 
 #[test]
 fn only_shared_questions_are_paired() {
-    let (table, ..) =
+    let (table, _, markdown) =
         aggregate(&[("base", run_of(10, |_| true)), ("lora", run_of(4, |id| id < 2))], Value::Null);
     let versus = table.benchmarks[0].rows[1].versus_base.as_ref().unwrap();
     assert_eq!((versus.paired, versus.delta, versus.lost), (4, -0.5, Some(2)));
     assert_eq!(table.benchmarks[0].questions, 10);
+    assert!(markdown.contains("−50.0 [−100.0, +0.0], over 4 common questions |"), "{markdown}");
+    assert!(markdown.contains("Over common questions: "), "{markdown}");
+
+    let (.., markdown) =
+        aggregate(&[("base", run_of(4, |_| true)), ("lora", run_of(4, |_| true))], Value::Null);
+    assert!(!markdown.contains("common questions"), "{markdown}");
+}
+
+#[test]
+fn without_a_common_question_there_is_no_difference() {
+    let later = |n: usize| run_of(n + 3, |_| true).split_off(3);
+    let (table, csv, markdown) = aggregate(
+        &[("base", run_of(3, |_| true)), ("lora", later(2))],
+        json!({"lora": {"toy": {"delta": 10.0}}}),
+    );
+    assert!(table.benchmarks[0].rows[1].versus_base.is_none());
+    assert!(!csv.contains("NaN") && !markdown.contains("NaN"), "{csv}{markdown}");
+    assert!(markdown.contains("|  | – |  |  |  |"), "{markdown}");
+    assert!(markdown.contains("–: no question (by id) in common with `base`"), "{markdown}");
+
+    // One of two runs has no question of the base arm's: nothing is said over the runs.
+    let files =
+        [("base", run_of(3, |_| true)), ("lora,seed=1", run_of(3, |_| false)), ("lora,seed=2", later(2))];
+    let (table, csv, markdown) = aggregate(&files, Value::Null);
+    let versus = table.benchmarks[0].rows[1].versus_base.as_ref().unwrap();
+    assert_eq!((versus.paired, versus.delta, versus.per_run.len(), versus.over_runs), (3, -1.0, 0, None));
+    assert!(!csv.contains("NaN") && !markdown.contains("NaN"), "{csv}{markdown}");
+}
+
+#[test]
+fn arms_that_were_asked_other_questions_are_refused() {
+    let mut lora = run_of(3, |_| true);
+    lora[2].sample.problem = "another".into();
+    let error = outcome(&[("base", run_of(3, |_| true)), ("lora", lora)], Value::Null).unwrap_err();
+    assert!(error.message.contains("base and lora have another question each under the id `2`"), "{error}");
+    assert!(error.help.unwrap().contains("read the same `questions`"));
 }
 
 #[test]

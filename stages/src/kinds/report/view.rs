@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::arms::{Direction, base_of};
+use crate::arms::Direction;
 use crate::stats::Interval;
 use crate::table::{Benchmark, Comparison, Group, Row, Table};
 
@@ -136,17 +136,11 @@ impl View {
 
 fn benchmark(benchmark: &Benchmark, base: &str, unverified: bool) -> BenchmarkView {
     let rows = &benchmark.rows;
-    let names = || rows.iter().map(|row| row.arm.as_str());
-    // The label of the row that a row is compared with.
-    let against = |row: &Row| {
-        let name = base_of(&row.arm, names(), base);
-        rows.iter().find(|row| Some(row.arm.as_str()) == name).map_or(base, |row| row.label.as_str())
-    };
     BenchmarkView {
         name: benchmark.name.clone(),
         questions: benchmark.questions,
-        findings: rows.iter().map(|row| finding(row, against(row), unverified)).collect(),
-        rows: rows.iter().map(row_view).collect(),
+        findings: rows.iter().map(|row| finding(row, benchmark.against(row, base), unverified)).collect(),
+        rows: rows.iter().map(|row| row_view(row, benchmark.against(row, base))).collect(),
         breakdowns: [
             breakdown("Level", "level", rows, |row| &row.levels),
             breakdown("Subject", "subject", rows, |row| &row.subjects),
@@ -171,7 +165,8 @@ fn sign(comparison: &Comparison) -> &'static str {
     }
 }
 
-fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
+fn finding(row: &Row, against: Option<&Row>, unverified: bool) -> Finding {
+    let base_label = against.map_or("", |base| base.label.as_str());
     let mut text = format!(
         "{} % of {} questions right (95 % interval {} to {}).",
         percent(row.accuracy),
@@ -202,13 +197,20 @@ fn finding(row: &Row, base_label: &str, unverified: bool) -> Finding {
             ),
             None => String::new(),
         };
+        let part = match against.filter(|base| row.in_part(base)) {
+            Some(_) => format!(" over the {} questions that both were asked", versus.paired),
+            None => String::new(),
+        };
         text += &format!(
-            " {} points against {base_label} (interval {}{}), which is {} questions: {judgement}.",
+            " {} points against {base_label}{part} (interval {}{}), which is {} questions: {judgement}.",
             points(versus.delta),
             range(versus.interval),
             runs,
             questions(versus)
         );
+    } else if against.is_some() {
+        label_sign = "same";
+        text += &format!(" No question in common with {base_label}, so no difference.");
     }
     text += &claim(row, base_label, unverified);
     Finding { label: row.label.clone(), sign: label_sign, text }
@@ -277,8 +279,9 @@ fn seeds(row: &Row) -> Option<Seeds> {
     })
 }
 
-fn row_view(row: &Row) -> RowView {
+fn row_view(row: &Row, against: Option<&Row>) -> RowView {
     let versus = row.versus_base.as_ref();
+    let part = if against.is_some_and(|base| row.in_part(base)) { " in common" } else { "" };
     RowView {
         arm: row.arm.clone(),
         label: row.label.clone(),
@@ -288,9 +291,9 @@ fn row_view(row: &Row) -> RowView {
         interval: format!("{}–{}", percent(row.interval.low), percent(row.interval.high)),
         spread: row.spread.map(percent).unwrap_or_default(),
         claimed: row.claimed.accuracy.map(percent).unwrap_or_default(),
-        delta: versus.map(|v| points(v.delta)).unwrap_or_default(),
+        delta: versus.map_or(if against.is_some() { "–" } else { "" }.to_owned(), |v| points(v.delta)),
         delta_interval: versus.map(|v| range(v.interval)).unwrap_or_default(),
-        delta_questions: versus.map(questions).unwrap_or_default(),
+        delta_questions: versus.map(|v| questions(v) + part).unwrap_or_default(),
         sign: versus.map_or("base", sign),
         claimed_delta: row.claimed.delta.filter(|_| versus.is_some()).map(points).unwrap_or_default(),
         gained: versus.and_then(|v| v.gained).map(|n| n.to_string()).unwrap_or_default(),

@@ -79,6 +79,22 @@ fn runs_that_agree_by_chance_are_no_certainty() {
 }
 
 #[test]
+fn a_difference_over_a_part_of_the_questions_says_so() {
+    let mut table = example_table();
+    let rows = &mut table.benchmarks[0].rows;
+    rows[1].versus_base.as_mut().unwrap().paired = 150;
+    rows[2].versus_base = None;
+    let section = &View::of(&table).benchmarks[0];
+    let told = |row: usize| section.findings[row].text.as_str();
+    assert!(told(1).contains("against Base over the 150 questions that both were asked (interval"));
+    assert_eq!(section.rows[1].delta_questions, "27.8 of 150 in common");
+    assert!(told(2).contains(" No question in common with Base, so no difference."), "{}", told(2));
+    let deltas = [0, 2].map(|row| section.rows[row].delta.as_str());
+    assert_eq!(deltas, ["", "–"], "the base arm has no difference to miss");
+    assert!(!told(0).contains("in common") && !told(3).contains("that both"));
+}
+
+#[test]
 fn differences_stand_for_questions() {
     let mut versus = example_table().benchmarks[0].rows[1].versus_base.clone().unwrap();
     assert_eq!(questions(&versus), "37 of 200");
