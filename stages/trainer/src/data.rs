@@ -335,6 +335,17 @@ mod tests {
         assert_eq!(segments, &[1, 1, 1, 1, 1, 1, 1, 2]);
     }
 
+    #[test]
+    fn who_is_dealt_to_last_is_dealt_to_first_in_the_next_round() {
+        let sequences: Vec<Sequence> = (1..=8).map(|n| Sequence::text(vec![1; n])).collect();
+        let members: Vec<usize> = (0..8).collect();
+        let shares = Batching { micro_tokens: 1, pack: false }.shares(&sequences, &members, 2);
+        let lengths = |share: &[Batch]| -> Vec<usize> { share.iter().map(|batch| batch.width).collect() };
+        // 18 tokens each; dealt in one direction only, it were 20 and 16
+        assert_eq!(lengths(&shares[0]), [8, 5, 4, 1]);
+        assert_eq!(lengths(&shares[1]), [7, 6, 3, 2]);
+    }
+
     proptest! {
         #[test]
         fn an_epoch_visits_every_example_once(len in 1usize..60, seed: u64, start in 0u64..200) {
